@@ -1,0 +1,69 @@
+"""The errors that Ziggurat raises: one base, each also the builtin a caller would expect."""
+
+__all__ = [
+    "ConfigError",
+    "DTypeError",
+    "GeometryError",
+    "LevelError",
+    "LockError",
+    "MetadataError",
+    "MethodError",
+    "ModeError",
+    "PyramidNotFoundError",
+    "ReadOnlyError",
+    "RegionError",
+    "StoreError",
+    "ZigguratError",
+]
+
+
+class ZigguratError(Exception):
+    """Base of every error that Ziggurat raises itself."""
+
+
+class ConfigError(ZigguratError, ValueError):
+    """A setting that cannot be accepted."""
+
+
+class DTypeError(ZigguratError, TypeError):
+    """A dtype that a method or a pyramid cannot have."""
+
+
+class GeometryError(ZigguratError, ValueError):
+    """Two levels whose shapes do not belong together."""
+
+
+class LevelError(ZigguratError, ValueError):
+    """A list of levels that is no pyramid."""
+
+
+class LockError(ZigguratError, TimeoutError):
+    """Another call holds the pyramid."""
+
+
+class MetadataError(ZigguratError, ValueError):
+    """Image metadata that cannot be read."""
+
+
+class MethodError(ZigguratError, ValueError):
+    """A method, or a parameter of one, that does not exist or does not fit."""
+
+
+class ModeError(ZigguratError, ValueError):
+    """A mode that does not exist or cannot be used here."""
+
+
+class PyramidNotFoundError(ZigguratError, FileNotFoundError):
+    """There is no pyramid at the place that was named."""
+
+
+class ReadOnlyError(ZigguratError, PermissionError):
+    """A store that must be written and cannot be."""
+
+
+class RegionError(ZigguratError, IndexError):
+    """A region that does not lie in the array."""
+
+
+class StoreError(ZigguratError, OSError):
+    """A store that the work cannot be done on."""

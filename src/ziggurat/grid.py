@@ -1,0 +1,106 @@
+"""Levels and their grids: write units, chunks, and boxes snapped to them. Pure arithmetic."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ziggurat.boxes import Box, n_pixels, of_shape
+
+__all__ = ["Level", "Shape", "ceil_div", "grid_shape", "is_whole", "round_up", "snap"]
+
+type Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One resolution of a pyramid, as the plan sees it: no pixels, no store.
+
+    Attributes
+    ----------
+    name : str
+        Path of the array in its group.
+    shape : tuple of int
+        Pixels per axis.
+    dtype : numpy.dtype
+        As stored.
+    chunk : tuple of int
+        Pixels of one chunk, the inner one where the array is sharded.
+    unit : tuple of int
+        Pixels of one write unit as declared: the shard if sharded, else the chunk.
+    scale, translation : tuple of float, optional
+        Physical size of a pixel and position of the first pixel's centre, where the metadata says them.
+    """
+
+    name: str
+    shape: Shape
+    dtype: np.dtype
+    chunk: Shape
+    unit: Shape
+    scale: tuple[float, ...] | None = None
+    translation: tuple[float, ...] | None = None
+
+    @property
+    def box(self) -> Box:
+        """The whole level."""
+        return of_shape(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all pixels, uncompressed."""
+        return self.bytes_of(self.shape)
+
+    @property
+    def grid(self) -> Shape:
+        """Write units per axis."""
+        return grid_shape(self.shape, self.unit)
+
+    @property
+    def n_units(self) -> int:
+        """Number of write units."""
+        return math.prod(self.grid)
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether a write unit holds several chunks."""
+        return self.unit != self.chunk
+
+    @property
+    def clipped_unit(self) -> Shape:
+        """Pixels of the largest write unit that the array really has."""
+        return tuple(min(u, n) for u, n in zip(self.unit, self.shape, strict=True))
+
+    def bytes_of(self, shape: Sequence[int]) -> int:
+        """Return the bytes of a box of `shape` pixels."""
+        return math.prod(shape) * self.dtype.itemsize
+
+
+def ceil_div(a: int, b: int) -> int:
+    """Divide and round up.
+
+    >>> ceil_div(5, 2)
+    3
+    """
+    return -(-a // b)
+
+
+def round_up(a: int, step: int) -> int:
+    """Return the smallest multiple of `step` that is not below `a`."""
+    return ceil_div(a, step) * step
+
+
+def grid_shape(shape: Sequence[int], step: Sequence[int]) -> Shape:
+    """Return how many boxes of `step` pixels cover `shape`, per axis."""
+    return tuple(ceil_div(n, s) for n, s in zip(shape, step, strict=True))
+
+
+def snap(box: Box, level: Level) -> Box:
+    """Return the smallest box of whole write units of `level` around `box`, clipped to the array."""
+    axes = zip(box, level.unit, level.shape, strict=True)
+    return tuple((start // u * u, min(n, round_up(stop, u))) for (start, stop), u, n in axes)
+
+
+def is_whole(box: Box, level: Level) -> bool:
+    """Say whether `box` consists of whole write units of `level`."""
+    return n_pixels(box) > 0 and snap(box, level) == box
