@@ -1,0 +1,275 @@
+"""OME-Zarr image metadata, 0.4 and 0.5: from a plain dict of attributes to a frozen value; transforms of new levels."""
+
+import re
+import reprlib
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import isfinite
+from typing import Any
+
+from pydantic import ValidationError
+from yaozarrs import v04, v05
+
+from ziggurat.errors import MetadataError
+
+__all__ = ["Axis", "Dataset", "Image", "label_names", "level_transform", "lies_in_labels", "read_image", "scale_ratio"]
+
+type _Multiscale = v04.Multiscale | v05.Multiscale
+
+_AXIS_TYPES = {"t": "time", "c": "channel", "z": "space", "y": "space", "x": "space"}
+_NAMES = ("nearest", "stride", "linear", "cubic", "gaussian", "mean", "median", "mode", "min", "max")
+_METHODS = {
+    **dict(zip(_NAMES, _NAMES, strict=True)),
+    **dict.fromkeys(("nearestneighbor", "nearestneighbour"), "nearest"),
+    **dict.fromkeys(("bilinear", "trilinear"), "linear"),
+    **dict.fromkeys(("bicubic", "tricubic"), "cubic"),
+    **dict.fromkeys(("average", "localmean"), "mean"),
+    "majority": "mode",
+    "minimum": "min",
+    "maximum": "max",
+}
+_REMEDY = "levels=[...] with the arrays' paths opens them all the same"
+_UNION_MEMBERS = {"ScaleTransformation", "TranslationTransformation", "custom", "space", "time", "channel"}
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis: its name, its type ("space", "time", "channel", another or None) and its unit."""
+
+    name: str
+    type: str | None = None
+    unit: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """One level: the path of its array, and where pixel i lies: ``scale * i + translation`` in the axes' units.
+
+    `scale` is None for a level that no metadata describes.
+    """
+
+    path: str
+    scale: tuple[float, ...] | None
+    translation: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """What the metadata says about one pyramid, finest level first; `method` is None where it names none of ours."""
+
+    axes: tuple[Axis, ...]
+    datasets: tuple[Dataset, ...]
+    method: str | None
+    is_label: bool
+    name: str | None
+    version: str
+
+
+def read_image(attributes: Mapping[str, Any], where: str, index: int = 0) -> Image:
+    """Read the pyramid that a group's attributes describe.
+
+    Parameters
+    ----------
+    attributes : mapping
+        The group's attributes: ``multiscales`` in them is 0.4, ``ome`` in them is 0.5.
+    where : str
+        Path or URL of the group: for messages, and because an image under ``labels/`` is a label image.
+    index : int
+        Which of the ``multiscales`` to read.
+
+    Raises
+    ------
+    MetadataError
+        When there is no image, or its metadata is invalid.
+
+    Examples
+    --------
+    >>> scale = {"type": "scale", "scale": [0.5, 0.5]}
+    >>> axes = [{"name": "y", "type": "space"}, {"name": "x", "type": "space"}]
+    >>> datasets = [{"path": "0", "coordinateTransformations": [scale]}]
+    >>> image = read_image({"multiscales": [{"axes": axes, "datasets": datasets, "type": "Gaussian"}]}, "cells.zarr")
+    >>> image.datasets[0].scale, image.method
+    ((0.5, 0.5), 'gaussian')
+    """
+    version, ome = _versioned(attributes, where)
+    multiscale = _validate(version, _entry(ome, where, index), f"{where}: multiscales[{index}]")
+    return Image(
+        axes=tuple(Axis(axis.name, axis.type, axis.unit) for axis in multiscale.axes),
+        datasets=_datasets(multiscale, f"{where}: multiscales[{index}]"),
+        method=_method(multiscale.type),
+        is_label="image-label" in ome or lies_in_labels(where),
+        name=multiscale.name,
+        version=version,
+    )
+
+
+def label_names(attributes: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the label images that the attributes of a ``labels`` group list; empty for any other group.
+
+    Examples
+    --------
+    >>> label_names({"ome": {"version": "0.5", "labels": ["cells"]}})
+    ('cells',)
+    """
+    match attributes.get("ome", attributes):
+        case {"labels": [*names]}:
+            return tuple(name for name in names if isinstance(name, str))
+    return ()
+
+
+def level_transform(
+    base_scale: Sequence[float], base_translation: Sequence[float], factors: Sequence[int | Fraction]
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return scale and translation of a level whose pixels cover `factors` pixels of the base level.
+
+    The level is placed by the centre of its grid, whatever the method samples, so that images and labels overlay. Each
+    number is exact until it is rounded once, to float.
+
+    Examples
+    --------
+    >>> level_transform((0.5, 0.5), (10.0, 20.0), (1, 4))
+    ((0.5, 2.0), (10.0, 20.75))
+    """
+    exact = [Fraction(base) * factor for base, factor in zip(base_scale, factors, strict=True)]
+    shifts = ((scale - Fraction(base)) / 2 for scale, base in zip(exact, base_scale, strict=True))
+    origins = (Fraction(base) + shift for base, shift in zip(base_translation, shifts, strict=True))
+    return tuple(map(float, exact)), tuple(map(float, origins))
+
+
+def scale_ratio(source: Dataset, target: Dataset) -> tuple[float | None, ...] | None:
+    """Return the scale of `target` over that of `source` per axis; None where the metadata does not say.
+
+    A scale of 0, as some writers give an axis of unknown spacing, says nothing.
+
+    Examples
+    --------
+    >>> scale_ratio(Dataset("0", (0.0, 0.5), (0.0, 0.0)), Dataset("1", (0.0, 1.0), (0.0, 0.0)))
+    (None, 2.0)
+    """
+    if source.scale is None or target.scale is None:
+        return None
+    pairs = zip(source.scale, target.scale, strict=True)
+    return tuple(coarse / fine if fine and coarse / fine > 0 else None for fine, coarse in pairs)
+
+
+def _versioned(attributes: Mapping[str, Any], where: str) -> tuple[str, Mapping[str, Any]]:
+    """Return the version and the mapping that holds ``multiscales``."""
+    ome = attributes.get("ome")
+    if ome is None:
+        return "0.4", attributes
+    if not isinstance(ome, Mapping):
+        raise MetadataError(f"{where}: ome is {reprlib.repr(ome)}, not an object. {_REMEDY}.")
+    if (version := ome.get("version", "0.5")) != "0.5":
+        raise MetadataError(f"{where}: ome.version is {version!r}; 0.4 and 0.5 are read. {_REMEDY}.")
+    return "0.5", ome
+
+
+def _entry(ome: Mapping[str, Any], where: str, index: int) -> Mapping[str, Any]:
+    if "multiscales" not in ome:
+        raise MetadataError(f"{where}: {_not_an_image(ome, where)}")
+    match ome["multiscales"]:
+        case [*entries] if 0 <= index < len(entries) and isinstance(entries[index], Mapping):
+            return dict(entries[index])
+        case found:
+            raise MetadataError(
+                f"{where}: multiscales has no object at index {index}: {reprlib.repr(found)}. {_REMEDY}."
+            )
+
+
+def _not_an_image(ome: Mapping[str, Any], where: str) -> str:
+    """Say what the group is instead, and what to open."""
+    match ome:
+        case {"plate": plate}:
+            kind, paths = "a plate", [f"{path}/0" for path in _paths(plate, "wells")]
+        case {"well": well}:
+            kind, paths = "a well", _paths(well, "images")
+        case {"labels": _}:
+            kind, paths = "a labels group", list(label_names(ome))
+        case {"series": [*paths]}:
+            kind = "a list of series"
+            where = where.rstrip("/\\").removesuffix("OME")
+        case {"bioformats2raw.layout": _}:
+            kind, paths = "a bioformats2raw collection", ["0"]
+        case _:
+            return f"no OME-Zarr image is described here (no multiscales). {_REMEDY}."
+    shown = ", ".join(f"{where.rstrip('/')}/{path}" for path in paths[:3])
+    more = f" (the first of {len(paths)})" if len(paths) > 3 else ""
+    return f"this is {kind}, not an image. Open one of its images: {shown or 'it lists none'}{more}."
+
+
+def _paths(parent: object, key: str) -> list[str]:
+    items = parent.get(key) if isinstance(parent, Mapping) else None
+    items = items if isinstance(items, list) else []
+    return [str(item["path"]) for item in items if isinstance(item, Mapping) and "path" in item]
+
+
+def _validate(version: str, entry: Mapping[str, Any], where: str) -> _Multiscale:
+    """Let yaozarrs judge `entry`, once axes without a type have the one their name implies."""
+    if version == "0.4" and entry.get("version", version) != version:
+        raise MetadataError(f"{where}.version is {entry['version']!r}; 0.4 and 0.5 are read. {_REMEDY}.")
+    axes = entry.get("axes")
+    if isinstance(axes, list):
+        entry = {**entry, "axes": [_typed(axis) for axis in axes]}
+    model: type[_Multiscale] = v04.Multiscale if version == "0.4" else v05.Multiscale
+    with warnings.catch_warnings():
+        # Unusual units and names do not matter to a rebuild.
+        warnings.filterwarnings("ignore", "(?s).*(SHOULD be one of|potentially risky characters)")
+        try:
+            return model.model_validate(entry)
+        except ValidationError as error:
+            raise MetadataError(f"{where}{_problem(error)}. {_REMEDY}.") from error
+
+
+def _typed(axis: object) -> object:
+    if isinstance(axis, Mapping) and axis.get("type") is None and axis.get("name") in _AXIS_TYPES:
+        return {**axis, "type": _AXIS_TYPES[axis["name"]]}
+    return axis
+
+
+def _problem(error: ValidationError) -> str:
+    """Name the field, what is wrong and what was found, of the first thing that is wrong."""
+    first = error.errors(include_url=False)[0]
+    parts = (part for part in first["loc"] if part not in _UNION_MEMBERS)
+    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
+    said = " ".join(first["msg"].removeprefix("Value error, ").split("\n\n")[0].split()).rstrip(".")
+    return f"{field}: {said}, found {reprlib.repr(first['input'])}"
+
+
+def _datasets(multiscale: _Multiscale, where: str) -> tuple[Dataset, ...]:
+    datasets = tuple(_dataset(dataset, multiscale) for dataset in multiscale.datasets)
+    paths = [dataset.path for dataset in datasets]
+    for level, dataset in enumerate(datasets):
+        if paths.index(dataset.path) != level:
+            raise MetadataError(f"{where}.datasets[{level}].path: {dataset.path!r} is listed twice. {_REMEDY}.")
+        if not all(map(isfinite, (*(dataset.scale or ()), *dataset.translation))):
+            raise MetadataError(f"{where}.datasets[{level}]: a transformation is not finite: {dataset}. {_REMEDY}.")
+    return datasets
+
+
+def _dataset(dataset: v04.Dataset | v05.Dataset, multiscale: _Multiscale) -> Dataset:
+    """Combine the level's own transforms with those of the whole pyramid, which are applied after them."""
+    scale, translation = _affine(dataset.coordinateTransformations)
+    if multiscale.coordinateTransformations:
+        outer, shift = _affine(multiscale.coordinateTransformations)
+        scale = tuple(a * b for a, b in zip(scale, outer, strict=True))
+        translation = tuple(t * a + b for t, a, b in zip(translation, outer, shift, strict=True))
+    return Dataset(dataset.path, scale, translation)
+
+
+def _affine(transforms: Sequence[Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return scale and translation; yaozarrs saw to it that there is one scale, then at most one translation."""
+    scale = tuple(transforms[0].scale)
+    return scale, tuple(transforms[1].translation) if len(transforms) > 1 else (0.0,) * len(scale)
+
+
+def _method(word: str | None) -> str | None:
+    return _METHODS.get(re.sub(r"[\W_]", "", word or "").lower())
+
+
+def lies_in_labels(where: str) -> bool:
+    """Say whether a directory above `where` is called ``labels``; a URL's host is none."""
+    _, scheme, rest = where.rpartition("://")
+    directories = re.split(r"[/\\]", rest.rstrip("/\\"))[:-1]
+    return "labels" in (directories[1:] if scheme else directories)
