@@ -1,0 +1,41 @@
+# Everything needed is set up on the way: `make test` in a fresh clone is enough.
+
+VENV := .venv
+RUN := $(VENV)/bin/python -m
+export PYTHON
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test lint bench docs clean
+.DELETE_ON_ERROR:
+
+help: ## show this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.ready-demo ## build the pyramid of a real picture and check every pixel
+	@$(VENV)/bin/ziggurat demo
+
+test: lint ## lint, type-check and run all tests
+	$(RUN) pytest -n 2
+
+lint: $(VENV)/.ready-test ## check format, style and types
+	$(RUN) ruff format --check .
+	$(RUN) ruff check .
+	$(RUN) mypy
+
+bench: $(VENV)/.ready-bench ## run the benchmarks, see benchmarks/ for their options
+	$(RUN) benchmarks.run
+
+docs: $(VENV)/.ready-docs ## build the documentation into site/
+	$(RUN) mkdocs build --strict
+
+clean: ## remove the environment and everything that was built
+	rm -rf $(VENV) build dist site ziggurat-demo .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find src tests -name __pycache__ -prune -exec rm -rf {} +
+
+# One stamp per set of extras; pip runs again only when the requirements change.
+$(VENV)/.ready-%: pyproject.toml constraints.txt
+	@$(RUN) pip --version >/dev/null 2>&1 || { python=$$(.ci/find-python) && "$$python" -m venv --clear $(VENV); }
+	@echo "Installing ziggurat[$*] into $(VENV) ..."
+	@$(RUN) pip install -qq --disable-pip-version-check --constraint constraints.txt --editable '.[$*]'
+	@touch $@
