@@ -1,0 +1,35 @@
+"""Sizes, shapes and tables as plain text, for people."""
+
+from collections.abc import Iterable, Sequence
+
+__all__ = ["align", "format_bytes", "format_shape"]
+
+
+def format_bytes(n_bytes: float) -> str:
+    """Return a size in bytes for people, in powers of 1024.
+
+    >>> format_bytes(8 * 2**20), format_bytes(300)
+    ('8.0 MiB', '300 B')
+    """
+    units = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+    # 1023.95 and not 1024: what rounds to 1024.0 belongs to the next unit.
+    power = next((i for i in range(len(units)) if n_bytes < 1023.95 * 1024**i), len(units) - 1)
+    return f"{n_bytes:.0f} B" if power == 0 else f"{n_bytes / 1024**power:.1f} {units[power]}"
+
+
+def format_shape(shape: Iterable[int]) -> str:
+    """Return a shape, or chunk, for people.
+
+    >>> format_shape((3, 512, 512))
+    '3 x 512 x 512'
+    """
+    return " x ".join(str(n) for n in shape)
+
+
+def align(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return one line per row, with columns of equal width, aligned to the right.
+
+    By hand and in ASCII: rich would wrap at the terminal's width, and its frames fail on consoles that are not UTF-8.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
