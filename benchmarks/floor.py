@@ -1,0 +1,121 @@
+"""The codec floor: what the same bytes cost without zarr, kernels or a scheduler.
+
+Every stored object of level 0 is read and decoded, and as many objects as the coarser levels have are encoded and
+written, each of as many inner chunks of the same shape. Their pixels are slices of level 0, which compress about as
+well as real coarser levels do, not exactly: the tables print the bytes that each contender wrote.
+"""
+
+import itertools
+import json
+import math
+import random
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numcodecs  # type: ignore[import-untyped]
+import numcodecs.blosc  # type: ignore[import-untyped]
+import numpy as np
+from numpy.typing import NDArray
+
+N_THREADS = 2
+INDEX_ENTRY_BYTES = 16
+CRC_BYTES = 4
+MISSING = np.iinfo(np.uint64).max
+SHUFFLES = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How one level is stored. `inner` is the shape that the codec sees; `n_inner` of them make an object."""
+
+    n_objects: int
+    inner: tuple[int, ...]
+    n_inner: int
+    sharded: bool
+    codec: Any
+
+
+def run_floor(path: Path, into: Path) -> None:
+    """Decode level 0 of the image at `path` and write stand-ins for its coarser levels below `into`."""
+    # As zarr does it: the process-wide blosc threads take a lock.
+    numcodecs.blosc.use_threads = False
+    source, *coarser = _layouts(path)
+    files = sorted(file for file in (path / "0" / "c").rglob("*") if file.is_file())
+    # Neighbours in a row of the image are alike: without this every slice would come from the same columns.
+    random.Random(0).shuffle(files)
+    into.mkdir()
+    jobs = iter(enumerate(files))
+    with ThreadPoolExecutor(N_THREADS) as pool:
+        workers = [pool.submit(_work, jobs, len(files), source, coarser, into) for _ in range(N_THREADS)]
+    for worker in workers:
+        worker.result()
+
+
+def _layouts(path: Path) -> list[Layout]:
+    n_levels = sum(1 for level in path.iterdir() if level.name.isdigit())
+    return [_layout(json.loads((path / str(k) / "zarr.json").read_text())) for k in range(n_levels)]
+
+
+def _layout(metadata: dict[str, Any]) -> Layout:
+    outer = tuple(metadata["chunk_grid"]["configuration"]["chunk_shape"])
+    n_objects = math.prod(-(-n // c) for n, c in zip(metadata["shape"], outer, strict=True))
+    codecs, inner, sharded = metadata["codecs"], outer, False
+    if codecs[0]["name"] == "sharding_indexed":
+        sharding = codecs[0]["configuration"]
+        codecs, inner, sharded = sharding["codecs"], tuple(sharding["chunk_shape"]), True
+        assert sharding.get("index_location", "end") == "end"
+    n_inner = math.prod(n // c for n, c in zip(outer, inner, strict=True))
+    return Layout(n_objects, inner, n_inner, sharded, _codec(codecs[-1]))
+
+
+def _codec(metadata: dict[str, Any]) -> Any:
+    settings = metadata["configuration"]
+    if metadata["name"] == "zstd":
+        return numcodecs.Zstd(level=settings["level"], checksum=settings["checksum"])
+    return numcodecs.Blosc(cname=settings["cname"], clevel=settings["clevel"], shuffle=SHUFFLES[settings["shuffle"]])
+
+
+def _work(jobs: Iterator[tuple[int, Path]], n: int, source: Layout, coarser: Sequence[Layout], into: Path) -> None:
+    """Take objects of level 0 until there are none. Buffers are reused: fresh pages cost more than the codec."""
+    pixels, data = np.empty((source.n_inner, *source.inner), np.uint16), bytearray()
+    for i, file in jobs:
+        _decode(file, source, data, pixels)
+        for k, layout in enumerate(coarser, start=1):
+            # Rounded up, so that the largest jobs start first and none is left alone at the end.
+            for j in range(-(-i * layout.n_objects // n), -(-(i + 1) * layout.n_objects // n)):
+                _encode(into / f"{k}-{j}", pixels, layout)
+
+
+def _decode(file: Path, layout: Layout, data: bytearray, pixels: NDArray[np.uint16]) -> None:
+    n_bytes = file.stat().st_size
+    if len(data) < n_bytes:
+        data.extend(bytes(n_bytes - len(data)))
+    with memoryview(data) as view, file.open("rb", buffering=0) as stream:
+        stream.readinto(view[:n_bytes])
+        for out, piece in zip(pixels, _pieces(view[:n_bytes], layout), strict=True):
+            layout.codec.decode(piece, out=out)
+
+
+def _pieces(data: memoryview, layout: Layout) -> list[memoryview]:
+    if not layout.sharded:
+        return [data]
+    end = len(data) - CRC_BYTES
+    index = np.frombuffer(data[end - INDEX_ENTRY_BYTES * layout.n_inner : end], "<u8").reshape(-1, 2)
+    assert not (index == MISSING).any(), "the benchmark's images have no empty chunks"
+    return [data[start : start + n_bytes] for start, n_bytes in index.tolist()]
+
+
+def _encode(file: Path, pixels: NDArray[np.uint16], layout: Layout) -> None:
+    cut = tuple(slice(n) for n in layout.inner)
+    pieces = [layout.codec.encode(np.ascontiguousarray(pixels[i % len(pixels)][cut])) for i in range(layout.n_inner)]
+    if layout.sharded:
+        sizes = [len(piece) for piece in pieces]
+        starts = itertools.accumulate(sizes[:-1], initial=0)
+        index = np.array(list(zip(starts, sizes, strict=True)), "<u8").tobytes()
+        pieces += [index, google_crc32c.value(index).to_bytes(CRC_BYTES, "little")]
+    with file.open("wb", buffering=0) as stream:
+        stream.writelines(pieces)
