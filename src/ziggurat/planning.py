@@ -1,0 +1,268 @@
+"""The plan: all the work of one call as a frozen value, made without reading a pixel."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from ziggurat.boxes import Box, cut, of_shape
+from ziggurat.dirty import Dirty, plan_dirty
+from ziggurat.grid import Level, Shape, ceil_div
+from ziggurat.kernels import scratch_bytes
+from ziggurat.regions import Boxes, coverage, push_up
+from ziggurat.stages import Stage, Step, plan_stage, source_box, write_block
+from ziggurat.text import align, format_bytes, format_shape
+
+__all__ = ["Limits", "Mode", "Plan", "Task", "make_plan"]
+
+type Mode = Literal["numpy", "dask"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the configuration allows.
+
+    Attributes
+    ----------
+    ceiling : int
+        Bytes that a write block and a source piece stay under.
+    max_tasks : int
+        Tasks of all stages together, at most.
+    numpy_max_bytes : int
+        Bytes to read up to which ``mode="auto"`` works in this process.
+    max_coverage : float
+        Share of level 0 above which regions are rebuilt with everything else.
+    """
+
+    ceiling: int
+    max_tasks: int
+    numpy_max_bytes: int
+    max_coverage: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Task:
+    """One independent piece of a stage: a box of the stage's last level, and what is dirty in it (None: all of it)."""
+
+    stage: int
+    index: Shape
+    box: Box
+    dirty: Boxes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a call would do.
+
+    Attributes
+    ----------
+    where : str
+        The pyramid's place, for people.
+    levels : tuple of Level
+        Finest first; level 0 is read, the others are written.
+    steps : tuple of Step
+        What leads from each level to the next; levels that hold no pixel are left out.
+    mode : {"numpy", "dask"}
+        How the work runs.
+    reason : str
+        Why it runs that way.
+    stages : tuple of Stage
+        The passes; empty where everything is built in memory.
+    writes : tuple of tuple of int
+        Pixels of one write block of each level where everything is built in memory, else empty.
+    dirty : tuple of Dirty, optional
+        What is dirty in the level of each stage, for a regional rebuild; None for a full one.
+    """
+
+    where: str
+    levels: tuple[Level, ...]
+    steps: tuple[Step, ...]
+    mode: Mode
+    reason: str
+    stages: tuple[Stage, ...] = ()
+    writes: tuple[Shape, ...] = ()
+    dirty: tuple[Dirty, ...] | None = None
+
+    @property
+    def method(self) -> str:
+        """How target pixels are computed."""
+        return self.steps[0].method if self.steps else "none"
+
+    @property
+    def is_regional(self) -> bool:
+        """Whether only what changed is rebuilt."""
+        return self.dirty is not None
+
+    @property
+    def n_tasks(self) -> int:
+        """Number of tasks: independent pieces of work."""
+        if self.dirty is not None:
+            return sum(len(d.cells) for d in self.dirty)
+        return sum(s.n_tasks for s in self.stages) or min(1, len(self.steps))
+
+    @property
+    def n_units(self) -> int:
+        """Number of write units that are set, over all levels."""
+        if self.dirty is not None:
+            return sum(d.n_units for d in self.dirty)
+        return sum(s.target.n_units for s in self.steps)
+
+    @property
+    def bytes_read(self) -> int:
+        """Uncompressed bytes of the sources, each chunk counted as often as it is decoded."""
+        if self.dirty is not None:
+            return sum(d.bytes_read for d in self.dirty)
+        if self.stages:
+            return sum(int(self.steps[s.first - 1].source.nbytes * s.decodes) for s in self.stages)
+        return sum(s.source.nbytes for s in self.steps[:1])
+
+    @property
+    def bytes_written(self) -> int:
+        """Uncompressed bytes of the units that are written."""
+        if self.dirty is not None:
+            targets = [self.steps[s.first - 1].target for s in self.stages]
+            return sum(d.n_units * t.bytes_of(t.clipped_unit) for d, t in zip(self.dirty, targets, strict=True))
+        return sum(s.target.nbytes for s in self.steps)
+
+    @property
+    def peak_bytes(self) -> int:
+        """Live bytes of one task, at most; of the whole work where everything is built in memory."""
+        if self.stages:
+            return max(s.peak_bytes for s in self.stages)
+        return max((_in_memory_bytes(s) for s in self.steps), default=0) if not self.is_regional else 0
+
+    def tasks(self, i: int) -> Iterator[Task]:
+        """Yield the tasks of stage `i`."""
+        stage = self.stages[i]
+        shape = self.steps[stage.last - 1].target.shape
+        if self.dirty is None:
+            for box in cut(of_shape(shape), stage.step):
+                yield Task(i, tuple(start // s for (start, _), s in zip(box, stage.step, strict=True)), box)
+        else:
+            dirty = self.dirty[i]
+            for index, members in zip(dirty.cells, dirty.members, strict=True):
+                axes = zip(index, stage.step, shape, strict=True)
+                box = tuple((j * s, min((j + 1) * s, n)) for j, s, n in axes)
+                yield Task(i, index, box, dirty.boxes[members])
+
+    def waits(self, task: Task) -> Iterator[Shape]:
+        """Yield the grid indices of the tasks of the stage before that write what `task` of a full rebuild reads."""
+        before = self.stages[task.stage - 1]
+        needed = source_box(self.stages[task.stage], self.steps, task.box)
+        grid = tuple((lo // s, ceil_div(hi, s)) for (lo, hi), s in zip(needed, before.step, strict=True))
+        for cell in cut(grid, (1,) * len(grid)):
+            yield tuple(start for start, _ in cell)
+
+    def __str__(self) -> str:
+        """Return the plan as a text of a few lines, for people."""
+        lines = [
+            f"{self.where}: {self.method}, {self.mode} ({self.reason})",
+            f"reads {format_bytes(self.bytes_read)}, writes {format_bytes(self.bytes_written)}: {self.n_units} units, "
+            f"{self.n_tasks} tasks of at most {format_bytes(self.peak_bytes)}",
+        ]
+        lines += align(
+            [("level", "shape", "dtype", "chunk", "unit", "units", "from the finer level by"), *self._level_rows()]
+        )
+        if self.stages:
+            lines += align([("stage", "levels", "tasks", "blocks", "peak", "how"), *self._stage_rows()])
+        return "\n".join(lines)
+
+    def _level_rows(self) -> Iterator[tuple[str, ...]]:
+        for k, level in enumerate(self.levels):
+            how = _geometry(self.steps[k - 1]) if 0 < k <= len(self.steps) else ""
+            sizes = (format_shape(level.shape), str(level.dtype), format_shape(level.chunk), format_shape(level.unit))
+            yield f"{k} {level.name}", *sizes, str(level.n_units), how
+
+    def _stage_rows(self) -> Iterator[tuple[str, ...]]:
+        for i, s in enumerate(self.stages, 1):
+            blocks = ", ".join(map(format_shape, s.blocks))
+            how = f"{s.decodes:.3g} decodes per chunk"
+            n_tasks = s.n_tasks
+            if self.dirty is not None:
+                dirty = self.dirty[i - 1]
+                how = f"{dirty.n_units} units, {dirty.n_patched} of them patched"
+                n_tasks = len(dirty.cells)
+            yield f"{i}", f"{s.first}..{s.last}", f"{n_tasks}", blocks, format_bytes(s.peak_bytes), how
+
+
+def make_plan(
+    where: str,
+    levels: Sequence[Level],
+    steps: Sequence[Step],
+    mode: Literal["auto", "numpy", "dask"],
+    limits: Limits,
+    regions: Boxes | None = None,
+) -> Plan:
+    """Plan a rebuild of everything, or of what the changed `regions` of level 0 touch.
+
+    Regions that cover more of level 0 than `limits` allow are rebuilt with everything else: that costs less.
+    """
+    work = tuple(s for s in steps if s.target.nbytes)
+    full = ""
+    if regions is not None:
+        covered = coverage(regions, levels[0])
+        if covered <= limits.max_coverage:
+            return _regional(where, tuple(levels), work, mode, limits, regions)
+        full = f"regions cover {covered:.0%}, more than partial_max_coverage, {limits.max_coverage:.0%}; "
+    to_read = sum(s.source.nbytes for s in work[:1])
+    chosen, reason = _choose(mode, to_read, limits.numpy_max_bytes)
+    plan = Plan(where, tuple(levels), work, chosen, full + reason)
+    if chosen == "dask":
+        return replace(plan, stages=_stages(work, limits))
+    return replace(plan, writes=tuple(write_block(s.target, s.target.shape, limits.ceiling) for s in work))
+
+
+def _regional(
+    where: str,
+    levels: tuple[Level, ...],
+    steps: tuple[Step, ...],
+    mode: Literal["auto", "numpy", "dask"],
+    limits: Limits,
+    boxes: Boxes,
+) -> Plan:
+    """Plan one stage per level: what is dirty is small, and reading it back costs less than keeping it."""
+    stages: list[Stage] = []
+    dirty: list[Dirty] = []
+    share = max(1, limits.max_tasks // max(1, len(steps)))
+    for k, step in enumerate(steps, 1):
+        boxes = push_up(step, boxes)
+        if not len(boxes):
+            break
+        stage = plan_stage(steps[:k], k, limits.ceiling, share)
+        stage, found = plan_dirty(step, stage, boxes, share)
+        stages.append(stage)
+        dirty.append(found)
+    chosen, reason = _choose(mode, sum(d.bytes_read for d in dirty), limits.numpy_max_bytes)
+    return Plan(where, levels, steps, chosen, f"regions; {reason}", tuple(stages), dirty=tuple(dirty))
+
+
+def _choose(mode: Literal["auto", "numpy", "dask"], to_read: int, numpy_max_bytes: int) -> tuple[Mode, str]:
+    if mode != "auto":
+        return mode, "asked for"
+    fits = to_read <= numpy_max_bytes
+    relation = "is within" if fits else "is above"
+    return (
+        "numpy" if fits else "dask",
+        f"{format_bytes(to_read)} to read {relation} numpy_max_bytes, {format_bytes(numpy_max_bytes)}",
+    )
+
+
+def _stages(steps: Sequence[Step], limits: Limits) -> tuple[Stage, ...]:
+    stages: list[Stage] = []
+    left = limits.max_tasks
+    first = 1
+    while first <= len(steps):
+        # Each level that is still to come may want a stage of its own.
+        stages.append(plan_stage(steps, first, limits.ceiling, max(1, left - (len(steps) - first))))
+        left -= stages[-1].n_tasks
+        first = stages[-1].last + 1
+    return tuple(stages)
+
+
+def _in_memory_bytes(step: Step) -> int:
+    scratch = scratch_bytes(step.method, step.edges, step.source.dtype, step.target.shape)
+    return step.source.nbytes + 2 * step.target.nbytes + scratch
+
+
+def _geometry(step: Step) -> str:
+    ratios = [f"{e.p}" if e.q == 1 else f"{e.n}/{e.m}" for e in step.edges]
+    return f"{step.method} " + " x ".join(ratios)
