@@ -1,0 +1,324 @@
+"""The command line: what it prints, what it refuses and how, and what it does not import."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+import ziggurat
+from ziggurat.cli import _parse_factors, _parse_nodata, _progress_texts, app, main
+from ziggurat.demo import make_image, make_labels
+from ziggurat.report import Progress
+
+type Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run the command line in this process; return its exit code, stdout and stderr."""
+    monkeypatch.delenv("ZIGGURAT_DEBUG", raising=False)
+
+    def run(*arguments: str | Path) -> tuple[int, str, str]:
+        code = main([str(argument) for argument in arguments])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def pixels() -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (2, 301, 203), "uint8")
+
+
+@pytest.fixture
+def image(tmp_path: Path, pixels: np.ndarray) -> Path:
+    return make_image(tmp_path / "my image.zarr", pixels)
+
+
+def outside(*arguments: str, **options: object) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **options)  # type: ignore[call-overload,no-any-return]
+
+
+# Imports
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from ziggurat.cli import main; code = main(['--help']); "
+        "heavy = {'zarr', 'dask', 'numba', 'numpy', 'matplotlib', 'xarray', 'skimage'} & set(sys.modules); "
+        "sys.exit(f'imported {heavy}' if heavy else code)"
+    )
+    done = outside("-c", code)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert all(word in done.stdout for word in ("info", "plan", "consolidate", "demo"))
+
+
+# Usage
+
+
+def test_without_a_command_it_helps(run: Run) -> None:
+    code, out, err = run()
+    assert (code, err) == (0, "")
+    assert "Usage" in out
+
+
+def test_version(run: Run) -> None:
+    assert run("--version") == (0, "0.1.0\n", "")
+
+
+def test_every_command_has_help(run: Run) -> None:
+    for command in app.registered_commands:
+        assert command.callback is not None
+        code, out, _ = run(command.callback.__name__, "--help")
+        assert (code, "Usage" in out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["info"], ["PATH", "--help"]),
+        (["rebuild", "x"], ["rebuild", "--help"]),
+        (["plan", "x", "--wrong"], ["--wrong", "--help"]),
+        (["consolidate", "x", "--mode", "gpu"], ["gpu", "numpy", "dask"]),
+        (["consolidate", "x", "--factors", "2,y"], ["2,y", "1x2x2"]),
+        (["consolidate", "x", "--nodata", "none"], ["none", "nan"]),
+        (["consolidate", "x", "--write-block-max-bytes", "8 parsecs"], ["8 parsecs", "8 MiB"]),
+        (["info", "nowhere.zarr"], ["nowhere.zarr"]),
+        (["plan", "nowhere.zarr"], ["nowhere.zarr"]),
+        (["consolidate", "nowhere.zarr"], ["nowhere.zarr"]),
+    ],
+)
+def test_what_is_wrong_is_one_line(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], words: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(*arguments)
+    assert (code, out) == (1, "")
+    assert err.startswith("ziggurat: ")
+    assert err.count("\n") == 1
+    assert all(word in err for word in words), err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_unknown_method_is_one_line(run: Run, image: Path) -> None:
+    code, out, err = run("consolidate", image, "--method", "average")
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert "average" in err
+    assert "mean" in err
+
+
+def test_unexpected_errors_are_one_line_too(run: Run, image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise KeyError("two\nlines")
+
+    monkeypatch.setattr(ziggurat, "consolidate", fail, raising=False)
+    code, _, err = run("consolidate", image)
+    assert (code, err.count("\n")) == (1, 1)
+    assert "KeyError" in err
+    assert "ziggurat -v" in err
+
+
+def test_an_interrupt_ends_like_a_signal(run: Run, image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ziggurat, "consolidate", interrupt, raising=False)
+    assert run("consolidate", image) == (130, "", "")
+
+
+def test_verbose_raises(run: Run) -> None:
+    with pytest.raises(FileNotFoundError):
+        run("-v", "info", "nowhere.zarr")
+
+
+def test_debug_variable_raises(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZIGGURAT_DEBUG", "1")
+    with pytest.raises(FileNotFoundError):
+        run("info", "nowhere.zarr")
+
+
+def test_module_ends_with_the_exit_code(tmp_path: Path) -> None:
+    done = outside("-m", "ziggurat.cli", "info", str(tmp_path / "nowhere.zarr"))
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+
+
+# Values
+
+
+def test_parse_factors() -> None:
+    assert _parse_factors("2,3") == [2, 3]
+    assert _parse_factors("1x2x2,2") == [(1, 2, 2), 2]
+
+
+def test_parse_nodata_keeps_integers() -> None:
+    assert _parse_nodata(str(2**53 + 1)) == 2**53 + 1
+    assert isinstance(_parse_nodata("-5"), int)
+    assert np.isnan(_parse_nodata("nan"))
+    assert _parse_nodata("1e3") == 1000.0
+
+
+# info
+
+
+def test_info(run: Run, image: Path) -> None:
+    code, out, err = run("info", image)
+    assert (code, err) == (0, "")
+    assert "method: mean" in out
+    finest = next(line for line in out.splitlines() if "2 x 301 x 203" in line)
+    assert all(word in finest for word in ("0", "uint8", "1 x 128 x 128", "1 x 384 x 256", "1 1 1"))
+    assert any("2 x 37 x 25" in line and "1 8 8" in line for line in out.splitlines())
+
+
+def test_info_json(run: Run, image: Path) -> None:
+    code, out, _ = run("info", image, "--json")
+    values = json.loads(out)
+    assert (code, values["axes"], values["method"]) == (0, ["c", "y", "x"], "mean")
+    assert values["levels"][1]["shape"] == [2, 150, 101]
+    assert values["levels"][1]["scale"] == [1.0, 2.0, 2.0]
+    assert values["levels"][1]["dtype"] == "uint8"
+
+
+def test_info_of_labels(run: Run, image: Path, pixels: np.ndarray) -> None:
+    labels = make_labels(image, pixels[0])
+    assert "method: mode" in run("info", labels)[1]
+
+
+def test_info_of_a_name_with_brackets(run: Run, tmp_path: Path, pixels: np.ndarray) -> None:
+    image = make_image(tmp_path / "[red]a[bold].zarr", pixels)
+    assert "[red]a[bold]" in run("info", image)[1]
+
+
+# plan and consolidate
+
+
+def test_plan_writes_nothing(run: Run, image: Path) -> None:
+    before = sorted(image.rglob("*"))
+    code, out, err = run("plan", image)
+    assert (code, err) == (0, "")
+    assert "numpy" in out
+    assert sorted(image.rglob("*")) == before
+
+
+def test_consolidate_prints_the_report(run: Run, image: Path, pixels: np.ndarray) -> None:
+    code, out, err = run("consolidate", image)
+    assert (code, err) == (0, "")
+    assert "mean on numpy" in out
+    blocks = pixels[:, :300, :202].reshape(2, 150, 2, 101, 2).mean(axis=(2, 4))
+    np.testing.assert_array_equal(zarr.open_array(image / "1")[...], np.rint(blocks))
+
+
+def test_consolidate_json(run: Run, image: Path) -> None:
+    code, out, err = run("consolidate", image, "--json", "--mode", "dask", "--method", "max")
+    values = json.loads(out)
+    assert (code, err) == (0, "")
+    assert (values["mode"], values["method"], len(values["levels"])) == ("dask", "max", 3)
+
+
+def test_consolidate_quiet(run: Run, image: Path) -> None:
+    assert run("consolidate", image, "--quiet") == (0, "", "")
+    assert zarr.open_array(image / "3")[...].any()
+
+
+def test_consolidate_takes_levels_factors_and_nodata(run: Run, tmp_path: Path) -> None:
+    group = zarr.create_group(tmp_path / "plain.zarr")
+    for name, shape in (("full", (4, 6)), ("half", (2, 3))):
+        group.create_array(name, shape=shape, chunks=(2, 2), dtype="int16")
+    full = zarr.open_array(tmp_path / "plain.zarr" / "full")
+    full[...] = 7
+    full[::2] = -1
+    arguments = ["--level", "full", "--level", "half", "--factors", "2x2", "--nodata", "-1", "--method", "mean"]
+    code, _, err = run("consolidate", tmp_path / "plain.zarr", *arguments)
+    assert (code, err) == (0, "")
+    assert (zarr.open_array(tmp_path / "plain.zarr" / "half")[...] == 7).all()
+
+
+def test_block_ceiling_is_a_setting(run: Run, image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dask = ziggurat.get_config().dask
+    monkeypatch.setattr(dask, "write_block_max_bytes", 2**20)
+    assert run("plan", image, "--write-block-max-bytes", "64 KiB")[0] == 0
+    assert dask.write_block_max_bytes == 64 * 1024
+
+
+# Progress
+
+
+def test_progress_texts() -> None:
+    record = Progress(level=2, n_units=1_000, n_units_total=4_000, bytes_done=60 * 2**20, elapsed_s=30.0)
+    assert _progress_texts(record) == ["level 2", "1,000/4,000 units", "2.0 MiB/s", "0:01:30 left"]
+    assert _progress_texts(Progress(1, 0, 4_000, 0, 0.0))[-1] == ""
+
+
+def read_all(terminal: int) -> str:
+    """Read what the other end of a pseudo-terminal gets until it is closed, which Linux tells as an error."""
+    parts = []
+    with contextlib.suppress(OSError):
+        while part := os.read(terminal, 2**16):
+            parts.append(part)
+    return b"".join(parts).decode()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no pseudo-terminals")
+def test_progress_bar_on_a_terminal_only(image: Path) -> None:
+    reader, terminal = os.openpty()
+    command = [sys.executable, "-m", "ziggurat.cli", "consolidate", str(image)]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    with subprocess.Popen(command, stderr=terminal, stdout=subprocess.DEVNULL, env=environment) as process:
+        os.close(terminal)
+        drawn = read_all(reader)
+    os.close(reader)
+    assert process.returncode == 0
+    assert "units" in drawn
+    assert "level" in drawn
+
+
+def test_no_progress_bar_off_a_terminal(image: Path) -> None:
+    done = outside("-m", "ziggurat.cli", "consolidate", str(image), env={**os.environ, "FORCE_COLOR": "1"})
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# demo
+
+
+def test_demo_twice(run: Run, tmp_path: Path) -> None:
+    place = tmp_path / "here and there"
+    for _ in range(2):
+        code, out, err = run("demo", place)
+        assert (code, err) == (0, "")
+        assert "mean on" in out
+        assert "mode on" in out
+        assert out.count("equal a plain numpy reference") == 2
+        assert str(place / "retina.zarr") in out
+    assert zarr.open_array(place / "retina.zarr" / "3").shape == (3, 176, 176)
+
+
+def test_demo_keeps_what_it_did_not_make(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "retina.zarr").mkdir()
+    (tmp_path / "retina.zarr" / "mine").write_text("keep")
+    code, _, err = run("demo", tmp_path)
+    assert (code, err.count("\n")) == (1, 1)
+    assert "another directory" in err
+    assert (tmp_path / "retina.zarr" / "mine").read_text() == "keep"
+
+
+def test_demo_without_scikit_image(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "skimage", None)
+    code, _, err = run("demo", tmp_path / "new")
+    assert (code, err.count("\n")) == (1, 1)
+    assert "pip install 'ziggurat[demo]'" in err
+    assert not (tmp_path / "new").exists()
+
+
+def test_demo_finds_a_wrong_pixel(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ziggurat, "consolidate", lambda path: "nothing done", raising=False)
+    code, _, err = run("demo", tmp_path / "new")
+    assert (code, err.count("\n")) == (1, 1)
+    assert "level 1" in err
+    assert "differs from its reference" in err
