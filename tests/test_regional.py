@@ -76,9 +76,11 @@ def test_only_what_changed(data, recipe, cap, mode, counted, max_tasks):
         arrays[0][slices(region)] = 1 - arrays[0][slices(region)]
     store.reset()
     dirty.COUNTED_UNITS, before = counted, dirty.COUNTED_UNITS
-    with dask.config.set(scheduler="sync"):
-        report = zg.consolidate(arrays, method=recipe.method, regions=regions, mode=mode)
-    dirty.COUNTED_UNITS = before
+    try:
+        with dask.config.set(scheduler="sync"):
+            report = zg.consolidate(arrays, method=recipe.method, regions=regions, mode=mode)
+    finally:
+        dirty.COUNTED_UNITS = before
     changes = [key for tally in (store.sets, store.deletes) for key, n in tally.items() for _ in range(n)]
     assert len(changes) == len(set(changes)) == report.n_units
     assert set(changes) == expected_units(arrays, recipe, regions)

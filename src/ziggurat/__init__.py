@@ -7,20 +7,38 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ziggurat.config import get_config
+from ziggurat.runtime import apply_at_import, refresh_s3fs_config
 
 if TYPE_CHECKING:
-    from ziggurat.api import consolidate, plan
+    from ziggurat.api import consolidate, plan, verify
     from ziggurat.pyramid import Pyramid, open_pyramid
-    from ziggurat.report import Report
+    from ziggurat.report import Report, Verification
+    from ziggurat.tables import read_regions
 
-__all__ = ["Pyramid", "Report", "consolidate", "get_config", "open_pyramid", "plan"]
+__all__ = [
+    "Pyramid",
+    "Report",
+    "Verification",
+    "consolidate",
+    "get_config",
+    "open_pyramid",
+    "plan",
+    "read_regions",
+    "refresh_s3fs_config",
+    "verify",
+]
+
+apply_at_import()
 
 _HOMES = {
     "Pyramid": "pyramid",
     "Report": "report",
+    "Verification": "report",
     "consolidate": "api",
     "open_pyramid": "pyramid",
     "plan": "api",
+    "read_regions": "tables",
+    "verify": "api",
 }
 
 

@@ -1,110 +1,30 @@
 """What people call: `consolidate` and `plan`."""
 
-import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
-from itertools import chain, pairwise
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 from ziggurat import engines, kernels
-from ziggurat.cascade import Record, Work
+from ziggurat.changes import Fingerprints, changed_boxes, read_marks
 from ziggurat.config import get_config, write_block_ceiling
-from ziggurat.errors import GeometryError, ModeError, ReadOnlyError
+from ziggurat.errors import GeometryError, ModeError, RegionError
 from ziggurat.geometry import Edges, edges_from_factors, infer_edges
+from ziggurat.job import Changes, Job, OnProgress
 from ziggurat.planning import Limits, Plan, make_plan
 from ziggurat.pyramid import Pyramid, Where, open_pyramid
-from ziggurat.regions import normalize
-from ziggurat.report import LevelReport, Progress, Report
+from ziggurat.regions import Boxes, as_box, as_boxes, normalize
+from ziggurat.remote import Backend, check_options
+from ziggurat.report import Report, Verification
 from ziggurat.stages import Step
-from ziggurat.store import Handle, check_writable
 
 if TYPE_CHECKING:
     from dask.delayed import Delayed
 
-__all__ = ["ReadyPlan", "consolidate", "plan"]
+__all__ = ["consolidate", "plan", "verify"]
 
+type Regions = Iterable[Any] | Literal["touched", "marked", "changed"] | None
 type Factors = int | Sequence[int | Sequence[int]] | None
-
-
-@dataclass(frozen=True, slots=True)
-class ReadyPlan(Plan):
-    """A plan together with the arrays it is about: it can be run."""
-
-    pyramid: Pyramid | None = None
-
-    def run(self, progress: Callable[[Progress], None] | None = None) -> Report:
-        """Do the work, and return what was done.
-
-        Parameters
-        ----------
-        progress : callable, optional
-            Called with a `Progress` after each task.
-
-        Raises
-        ------
-        ReadOnlyError, StoreError
-            Before anything is written, when a level cannot be written.
-        """
-        work = self._work()
-        notify = _Notify(self, progress, time.time())
-        if self.mode == "dask":
-            records = engines.run_dask(work, self, notify) if self.stages else []
-        elif self.is_regional:
-            records = engines.run_here(work, self, notify)
-        else:
-            records = engines.run_numpy(work, self.writes, notify)
-        return self.report(records)
-
-    def to_delayed(self) -> "Delayed":
-        """Return the work as a dask collection that computes to the report; nothing runs before that.
-
-        Raises
-        ------
-        ReadOnlyError, StoreError
-            When a level cannot be written.
-        """
-        return engines.delayed(self._work(), self, self.report)
-
-    def _work(self) -> Work:
-        assert self.pyramid is not None
-        targets = self.pyramid.arrays[1:]
-        for array in targets:
-            if array.read_only:
-                raise ReadOnlyError(f"level {array.path!r} of {self.where} is opened read-only: open it for writing")
-        check_writable(targets)
-        return Work(self.steps, self.stages, tuple(Handle(a) for a in self.pyramid.arrays))
-
-    def report(self, records: Sequence[Record]) -> Report:
-        """Make the report of what the tasks' `records` say was done."""
-        done = {k: [0, 0] for k in range(1, len(self.levels))}
-        for k, n_units, n_bytes in chain.from_iterable(r.levels for r in records):
-            done[k][0] += n_units
-            done[k][1] += n_bytes
-        targets = [(self.levels[k], *counts) for k, counts in done.items()]
-        levels = tuple(LevelReport(level.name, level.shape, n, level.n_units, size) for level, n, size in targets)
-        read = sum(r.bytes_read for r in records)
-        elapsed_s = max(r.finished_s for r in records) - min(r.started_s for r in records) if records else 0.0
-        about = (self.where, self.method, self.mode, self.reason)
-        return Report(*about, levels, self.n_tasks, read, self.peak_bytes, elapsed_s)
-
-
-class _Notify:
-    """Adds up the records of finished tasks and tells how far the work is."""
-
-    def __init__(self, plan: Plan, progress: Callable[[Progress], None] | None, start: float) -> None:
-        self.plan = plan
-        self.progress = progress
-        self.start = start
-        self.n_units = 0
-        self.n_bytes = 0
-
-    def __call__(self, record: Record) -> None:
-        self.n_units += sum(n for _, n, _ in record.levels)
-        self.n_bytes += record.bytes_read + sum(size for _, _, size in record.levels)
-        if self.progress is not None:
-            level = min(k for k, _, _ in record.levels)
-            elapsed = time.time() - self.start
-            self.progress(Progress(level, self.n_units, self.plan.n_units, self.n_bytes, elapsed))
 
 
 def plan(
@@ -112,10 +32,12 @@ def plan(
     *,
     method: str = "auto",
     mode: Literal["auto", "numpy", "dask"] = "auto",
-    regions: Iterable[Any] | None = None,
+    regions: Regions = None,
     factors: Factors = None,
     nodata: float | int | None = None,
-) -> ReadyPlan:
+    storage_options: dict[str, Any] | None = None,
+    backend: Backend = "fsspec",
+) -> Job:
     """Plan a rebuild without reading a pixel; parameters and errors are those of `consolidate`.
 
     Examples
@@ -125,26 +47,62 @@ def plan(
     >>> plan(levels).bytes_read
     4096
     """
-    pyramid = target if isinstance(target, Pyramid) else open_pyramid(target)
-    if mode not in ("auto", "numpy", "dask"):
-        raise ModeError(f"mode {mode!r} does not exist: use 'auto', 'numpy' or 'dask'")
-    chosen = pyramid.method if method == "auto" else method
-    kernels.check(chosen, pyramid.levels[0].dtype, nodata)
-    config = get_config()
-    made = make_plan(
-        pyramid.where,
-        pyramid.levels,
-        _steps(pyramid, chosen, factors, nodata),
-        mode,
-        Limits(
-            _ceiling(config.dask.write_block_max_bytes),
-            config.dask.max_tasks,
-            config.consolidation.numpy_max_bytes,
-            config.consolidation.partial_max_coverage,
-        ),
-        None if regions is None else normalize(regions, pyramid.levels[0].shape),
-    )
-    return ReadyPlan(**{f.name: getattr(made, f.name) for f in fields(made)}, pyramid=pyramid)
+    pyramid = _opened(target, storage_options, backend)
+    boxes, changes = _changes(pyramid, regions)
+    made = _plan(pyramid, method, mode, boxes, factors, nodata)
+    if not made.is_regional:
+        # Everything is rebuilt, and so is all that anybody noted by now.
+        changes = Changes(len(pyramid.touched), tuple(read_marks(pyramid[0])[0]), changes.seen)
+    return _job(made, pyramid, changes)
+
+
+def verify(
+    target: Where | Pyramid,
+    *,
+    sample: float | None = None,
+    repair: bool = False,
+    method: str = "auto",
+    mode: Literal["auto", "numpy", "dask"] = "auto",
+    factors: Factors = None,
+    nodata: float | int | None = None,
+    progress: OnProgress = None,
+    lock_timeout_s: float = 600.0,
+    storage_options: dict[str, Any] | None = None,
+    backend: Backend = "fsspec",
+) -> Verification:
+    """Recompute the coarser levels, in bounded memory, and compare them with what is stored.
+
+    Parameters
+    ----------
+    sample : float, optional
+        Compare only this share of the tasks, chosen at random, at least one of each stage.
+    repair : bool
+        Rewrite the write units that differ, and no others.
+    target, method, mode, factors, nodata, progress, storage_options, backend
+        As in `consolidate`.
+
+    Returns
+    -------
+    Verification
+        Which write units are stale: they differ, or cannot be decoded.
+
+    Examples
+    --------
+    >>> import zarr
+    >>> levels = [zarr.create_array({}, shape=(n, n), chunks=(16, 16), dtype="uint8") for n in (64, 32)]
+    >>> levels[0][:16] = 7
+    >>> check = verify(levels, repair=True)
+    >>> check.levels[0].stale
+    ((0, 0), (0, 1))
+    >>> verify(levels).is_stale
+    False
+    """
+    if sample is not None and not 0 < sample <= 1:
+        raise ValueError(f"sample is the share to compare, above 0 and at most 1, not {sample!r}")
+    pyramid = _opened(target, storage_options, backend)
+    chosen = _plan(pyramid, method, mode, None, factors, nodata).mode
+    made = replace(_plan(pyramid, method, "dask", None, factors, nodata), mode=chosen)
+    return _job(made, pyramid, Changes()).verify(progress, sample, repair, lock_timeout_s)
 
 
 def consolidate(
@@ -152,11 +110,15 @@ def consolidate(
     *,
     method: str = "auto",
     mode: Literal["auto", "numpy", "dask"] = "auto",
-    regions: Iterable[Any] | None = None,
+    regions: Regions = None,
     factors: Factors = None,
     nodata: float | int | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: OnProgress = None,
     compute: bool = True,
+    resume: bool = False,
+    lock_timeout_s: float = 600.0,
+    storage_options: dict[str, Any] | None = None,
+    backend: Backend = "fsspec",
 ) -> "Report | Delayed":
     """Rebuild the coarser levels of a pyramid from its finest.
 
@@ -170,9 +132,12 @@ def consolidate(
     mode : {"auto", "numpy", "dask"}
         In memory, or in bounded memory on the active dask scheduler; ``auto`` works in memory up to
         ``consolidation.numpy_max_bytes``. The pixels are the same.
-    regions : iterable of tuple, optional
-        What changed in level 0: boxes with one slice, integer, list of integers or ``(start, stop)`` per axis. Only the
-        write units that depend on them are rebuilt. None is everything, ``[]`` is nothing.
+    regions : iterable of tuple, or {"touched", "marked", "changed"}, optional
+        What changed in level 0: boxes with one slice, integer, list of integers or ``(start, stop)`` per axis, or in
+        physical units, as `Pyramid.set_roi` takes them. Only the write units that depend on them are rebuilt. None is
+        everything, ``[]`` is nothing. ``"touched"``: what this `Pyramid` wrote; ``"marked"``: what any process marked;
+        ``"changed"``: the stored objects of level 0 that differ from what the last rebuild saw, everything where no
+        rebuild has seen any.
     factors : int, or one int or tuple of int per coarser level, optional
         Source pixels per target pixel, instead of what shapes and scales tell.
     nodata : number, optional
@@ -181,6 +146,12 @@ def consolidate(
         Called with a `Progress` after each task.
     compute : bool
         False returns a dask collection that computes to the report.
+    resume : bool
+        Do only what an interrupted dask run of the same plan left undone.
+    lock_timeout_s : float
+        Seconds to wait for another call on the same local pyramid.
+    storage_options, backend : optional
+        As in `open_pyramid`, where `target` is a URL.
 
     Returns
     -------
@@ -190,7 +161,8 @@ def consolidate(
     ------
     ZigguratError
         What cannot be done is refused before a byte changes: `PyramidNotFoundError`, `MetadataError`, `LevelError`,
-        `GeometryError`, `RegionError`, `DTypeError`, `MethodError`, `ModeError`, `ReadOnlyError`, `StoreError`.
+        `GeometryError`, `RegionError`, `DTypeError`, `MethodError`, `ModeError`, `ReadOnlyError`, `StoreError`,
+        `LockError`.
 
     Examples
     --------
@@ -201,9 +173,62 @@ def consolidate(
     >>> report.mode, int(levels[1][0, 0])
     ('numpy', 7)
     """
+    pyramid = _opened(target, storage_options, backend)
     if not compute:
-        return plan(target, method=method, mode="dask", regions=regions, factors=factors, nodata=nodata).to_delayed()
-    return plan(target, method=method, mode=mode, regions=regions, factors=factors, nodata=nodata).run(progress)
+        return plan(pyramid, method=method, mode="dask", regions=regions, factors=factors, nodata=nodata).to_delayed()
+    return plan(pyramid, method=method, mode=mode, regions=regions, factors=factors, nodata=nodata).run(
+        progress, resume=resume, lock_timeout_s=lock_timeout_s
+    )
+
+
+def _opened(target: Where | Pyramid, storage_options: dict[str, Any] | None, backend: Backend) -> Pyramid:
+    if not isinstance(target, Pyramid):
+        return open_pyramid(target, storage_options=storage_options, backend=backend)
+    check_options(target, storage_options, backend)
+    return target
+
+
+def _plan(
+    pyramid: Pyramid,
+    method: str,
+    mode: Literal["auto", "numpy", "dask"],
+    boxes: Boxes | None,
+    factors: Factors,
+    nodata: float | int | None,
+) -> Plan:
+    if mode not in ("auto", "numpy", "dask"):
+        raise ModeError(f"mode {mode!r} does not exist: use 'auto', 'numpy' or 'dask'")
+    chosen = pyramid.method if method == "auto" else method
+    kernels.check(chosen, pyramid.levels[0].dtype, nodata)
+    config = get_config()
+    limits = Limits(
+        write_block_ceiling(config.dask.write_block_max_bytes, engines.chunk_size_bytes()),
+        config.dask.max_tasks,
+        config.consolidation.numpy_max_bytes,
+        config.consolidation.partial_max_coverage,
+    )
+    steps = _steps(pyramid, chosen, factors, nodata)
+    return make_plan(pyramid.where, pyramid.levels, steps, mode, limits, boxes)
+
+
+def _job(made: Plan, pyramid: Pyramid, changes: Changes) -> Job:
+    return Job(**{f.name: getattr(made, f.name) for f in fields(made)}, pyramid=pyramid, changes=changes)
+
+
+def _changes(pyramid: Pyramid, regions: Regions) -> tuple[Boxes | None, Changes]:
+    """Find what changed, and what a run that honours it settles."""
+    shape = pyramid.levels[0].shape
+    if not isinstance(regions, str):
+        return None if regions is None else pyramid.boxes(regions), Changes()
+    if regions == "touched":
+        return as_boxes(pyramid.touched, len(shape)), Changes(n_touched=len(pyramid.touched))
+    if regions == "marked":
+        names, boxes = read_marks(pyramid[0])
+        return normalize(map(as_box, boxes), shape), Changes(marks=tuple(names))
+    if regions == "changed":
+        seen, before = Fingerprints.take(pyramid[0]), Fingerprints.load(pyramid[0])
+        return None if before is None else changed_boxes(before, seen, pyramid.levels[0]), Changes(seen=seen)
+    raise RegionError(f"regions {regions!r} are none: use 'touched', 'marked', 'changed', or a list of regions")
 
 
 def _steps(pyramid: Pyramid, method: str, factors: Factors, nodata: float | int | None) -> list[Step]:
@@ -230,7 +255,3 @@ def _edges(where: str, source: Any, target: Any, factors: Any) -> Edges:
         raise GeometryError(
             f"{where}: level {target.name!r} {target.shape} cannot be built from {source.name!r} {source.shape}: {e}"
         ) from None
-
-
-def _ceiling(write_block_max_bytes: int | None) -> int:
-    return write_block_ceiling(write_block_max_bytes, engines.chunk_size_bytes())

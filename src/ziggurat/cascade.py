@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,9 @@ from ziggurat.grid import Level, grid_shape
 from ziggurat.kernels import reduce
 from ziggurat.planning import Task
 from ziggurat.regions import Boxes, as_box
+from ziggurat.runtime import zarr_settings
 from ziggurat.stages import Stage, Step
-from ziggurat.store import Handle, codec_threads
+from ziggurat.store import Handle
 
 __all__ = ["Record", "Work", "reduce_into", "run_task"]
 
@@ -38,11 +39,17 @@ class Work:
         As in the plan.
     handles : tuple of Handle
         The levels' arrays, finest first.
+    act : {"write", "compare", "repair"}
+        What is done with finished units: written, compared with what is stored, or written where they differ.
+    note : callable, optional
+        Told of each finished task, where it ran.
     """
 
     steps: tuple[Step, ...]
     stages: tuple[Stage, ...]
     handles: tuple[Handle, ...]
+    act: Literal["write", "compare", "repair"] = "write"
+    note: Callable[[Task], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,25 +64,30 @@ class Record:
         Uncompressed bytes that were read.
     started_s, finished_s : float
         When, in seconds since the epoch.
+    stale : tuple of (int, Box)
+        Level and box of each write unit that was found to differ.
     """
 
     levels: tuple[tuple[int, int, int], ...]
     bytes_read: int
     started_s: float
     finished_s: float
+    stale: tuple[tuple[int, Box], ...] = ()
 
 
 def run_task(work: Work, task: Task) -> Record:
     """Build the task's box of the last level of its stage and all that lies below it, or what is dirty of it."""
     walk = _Walk(work, work.stages[task.stage])
     started = time.time()
-    with codec_threads(1):
+    with zarr_settings(work.handles[0].settings):
         if task.dirty is None:
             walk.build(walk.stage.last, task.box, _ignore)
         else:
             walk.rebuild(walk.stage.last, task.box, task.dirty)
+    if work.note is not None:
+        work.note(task)
     levels = tuple((k, n, walk.bytes_written[k]) for k, n in walk.units.items())
-    return Record(levels, walk.bytes_read, started, time.time())
+    return Record(levels, walk.bytes_read, started, time.time(), tuple(walk.stale))
 
 
 def reduce_into(step: Step, pixels: NDArray[Any], origin: Sequence[int], box: Box, block: NDArray[Any]) -> None:
@@ -95,6 +107,7 @@ class _Walk:
         self.units = dict.fromkeys(range(stage.first, stage.last + 1), 0)
         self.bytes_read = 0
         self.bytes_written = dict.fromkeys(self.units, 0)
+        self.stale: list[tuple[int, Box]] = []
 
     def build(self, k: int, box: Box, sink: Sink) -> None:
         """Build the blocks of level `k` in `box`; `sink` gets each block's box and pixels."""
@@ -145,10 +158,18 @@ class _Walk:
             reduce_into(step, pixels, [start for start, _ in window], piece, block[slices(piece, origin)])
 
     def _write(self, k: int, target: Box, block: NDArray[Any]) -> None:
-        origin = [start for start, _ in target]
-        for box in cut(target, self.stage.writes[k - self.stage.first]):
-            self.work.handles[k].write(box, block[slices(box, origin)])
-            self.units[k] += n_units(self.work.handles[k].level, box)
+        handle, origin = self.work.handles[k], [start for start, _ in target]
+        is_write = self.work.act == "write"
+        size = self.stage.writes[k - self.stage.first] if is_write else handle.level.unit
+        for box in cut(target, size):
+            pixels = block[slices(box, origin)]
+            if is_write:
+                handle.write(box, pixels)
+            elif not handle.holds(box, pixels):
+                self.stale.append((k, box))
+                if self.work.act == "repair":
+                    handle.write(box, pixels)
+            self.units[k] += n_units(handle.level, box)
         self.bytes_written[k] += block.nbytes
 
 

@@ -1,4 +1,4 @@
-"""The command line: ``ziggurat info | plan | consolidate | demo``."""
+"""The command line: ``ziggurat info | plan | consolidate | verify | demo``."""
 
 import json
 import os
@@ -17,6 +17,7 @@ from ziggurat.report import Progress
 from ziggurat.text import format_bytes, format_shape
 
 if TYPE_CHECKING:
+    from ziggurat.boxes import Box
     from ziggurat.grid import Level
     from ziggurat.pyramid import Pyramid
 
@@ -42,9 +43,18 @@ Factors = Annotated[
     typer.Option(help="Factor of each coarser level to the next finer one: 2,2,2 for all axes or 1x2x2,1x2x2."),
 ]
 Nodata = Annotated[str | None, typer.Option(help="Pixel value that does not count: a number or nan.")]
+Regions = Annotated[
+    str | None,
+    typer.Option(
+        metavar="WHICH",
+        help="Rebuild only what depends on these regions of level 0: 'changed' since the last rebuild, 'marked' by "
+        "any process, a table (CSV, Parquet, Feather, AnnData), or the name of one of the image's own.",
+    ),
+]
 BlockBytes = Annotated[
     str | None, typer.Option("--write-block-max-bytes", metavar="SIZE", help="Ceiling of a write block, as in 8 MiB.")
 ]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -87,13 +97,14 @@ def plan(
     mode: Mode = "auto",
     factors: Factors = None,
     nodata: Nodata = None,
+    regions: Regions = None,
     write_block_max_bytes: BlockBytes = None,
 ) -> None:
     """Show what a rebuild would do, without reading a pixel."""
     import ziggurat
 
     options: dict[str, Any] = {"factors": _parse_factors(factors), "nodata": _parse_nodata(nodata)}
-    target = _target(path, level, write_block_max_bytes)
+    target, options["regions"] = _target(path, level, regions, write_block_max_bytes)
     typer.echo(ziggurat.plan(target, method=method, mode=mode, **options))
 
 
@@ -105,21 +116,52 @@ def consolidate(
     mode: Mode = "auto",
     factors: Factors = None,
     nodata: Nodata = None,
+    regions: Regions = None,
     write_block_max_bytes: BlockBytes = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Do what an interrupted dask run left undone.")] = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Rebuild the coarser levels of an image from its finest level."""
     import ziggurat
 
     options: dict[str, Any] = {"factors": _parse_factors(factors), "nodata": _parse_nodata(nodata)}
-    target = _target(path, level, write_block_max_bytes)
+    target, options["regions"] = _target(path, level, regions, write_block_max_bytes)
     with _progress_bar(shown=not quiet and sys.stderr.isatty()) as progress:
-        report = ziggurat.consolidate(target, method=method, mode=mode, progress=progress, **options)
+        report = ziggurat.consolidate(target, method=method, mode=mode, progress=progress, resume=resume, **options)
     if as_json:
         typer.echo(json.dumps(report.to_dict(), indent=2))
     elif not quiet:
         typer.echo(report)
+
+
+@app.command()
+def verify(
+    path: Where,
+    level: Levels = None,
+    method: Method = "auto",
+    mode: Mode = "auto",
+    factors: Factors = None,
+    nodata: Nodata = None,
+    sample: Annotated[float | None, typer.Option(help="Compare only this share of the tasks, at random.")] = None,
+    repair: Annotated[bool, typer.Option("--repair", help="Rewrite what is stale, and nothing else.")] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> int:
+    """Recompute the coarser levels and compare; exits 1 when something is stale."""
+    import ziggurat
+
+    options: dict[str, Any] = {"factors": _parse_factors(factors), "nodata": _parse_nodata(nodata)}
+    target, _ = _target(path, level, None, None)
+    with _progress_bar(shown=not quiet and sys.stderr.isatty()) as progress:
+        check = ziggurat.verify(
+            target, method=method, mode=mode, sample=sample, repair=repair, progress=progress, **options
+        )
+    if as_json:
+        typer.echo(json.dumps(check.to_dict(), indent=2))
+    elif not quiet:
+        typer.echo(check)
+    return int(check.is_stale)
 
 
 @app.command()
@@ -168,12 +210,20 @@ def _one_line(error: Exception) -> str:
     return " ".join(text.split())
 
 
-def _target(path: str, levels: list[str] | None, write_block_max_bytes: str | None) -> "str | Pyramid":
+def _target(
+    path: str, levels: list[str] | None, regions: str | None, write_block_max_bytes: str | None
+) -> "tuple[str | Pyramid, list[Box] | str | None]":
+    """Return what is to be rebuilt, and the regions that are named."""
     import ziggurat
 
     if write_block_max_bytes is not None:
         ziggurat.get_config().dask.write_block_max_bytes = _parse_bytes(write_block_max_bytes)
-    return ziggurat.open_pyramid(path, levels=levels) if levels else path
+    if not levels and regions is None:
+        return path, None
+    pyramid = ziggurat.open_pyramid(path, levels=levels)
+    if regions is None or regions in ("changed", "marked"):
+        return pyramid, regions
+    return pyramid, ziggurat.read_regions(regions, pyramid)
 
 
 def _parse_bytes(text: str) -> int:

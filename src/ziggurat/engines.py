@@ -5,7 +5,9 @@ import pickle
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -16,14 +18,20 @@ from ziggurat.boxes import Box, cut, slices
 from ziggurat.cascade import Record, Work, n_units, reduce_into, run_task
 from ziggurat.grid import Shape
 from ziggurat.planning import Plan, Task
-from ziggurat.store import codec_threads
+from ziggurat.runtime import zarr_settings
+from ziggurat.store import Handle
 
 if TYPE_CHECKING:
     from dask.delayed import Delayed
 
-__all__ = ["chunk_size_bytes", "delayed", "run_dask", "run_here", "run_numpy"]
+__all__ = ["chunk_size_bytes", "delayed", "run_dask", "run_here", "run_numpy", "write_patch"]
 
 type Notify = Callable[[Record], None]
+type Wanted = Callable[[Task], bool]
+
+
+def _all(task: Task) -> bool:
+    return True
 
 
 def run_numpy(work: Work, writes: Sequence[Shape], notify: Notify) -> list[Record]:
@@ -35,8 +43,10 @@ def run_numpy(work: Work, writes: Sequence[Shape], notify: Notify) -> list[Recor
         Pixels of one write block of each level, level 1 first.
     """
     records: list[Record] = []
-    pixels = work.handles[0].read(work.handles[0].level.box) if work.steps else np.empty(0)
-    with ThreadPoolExecutor(os.cpu_count()) as pool, codec_threads(1):
+    settings = work.handles[0].settings
+    with zarr_settings(settings, None):
+        pixels = work.handles[0].read(work.handles[0].level.box) if work.steps else np.empty(0)
+    with ThreadPoolExecutor(os.cpu_count()) as pool, zarr_settings(settings):
         for k, size in enumerate(writes, 1):
             started = time.time()
             read = pixels.nbytes if k == 1 else 0
@@ -61,27 +71,27 @@ def _build_level(work: Work, k: int, size: Shape, source: NDArray[Any], pool: Th
     return level
 
 
-def run_here(work: Work, plan: Plan, notify: Notify) -> list[Record]:
-    """Run the tasks in threads of this process, one stage after the other."""
+def run_here(work: Work, plan: Plan, notify: Notify, wanted: Wanted = _all) -> list[Record]:
+    """Run the `wanted` tasks in threads of this process, one stage after the other."""
     records: list[Record] = []
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for i in range(len(plan.stages)):
-            for record in pool.map(partial(run_task, work), plan.tasks(i)):
+            for record in pool.map(partial(run_task, work), filter(wanted, plan.tasks(i))):
                 records.append(record)
                 notify(record)
     return records
 
 
-def delayed(work: Work, plan: Plan, finish: Callable[[list[Record]], Any]) -> "Delayed":
+def delayed(work: Work, plan: Plan, finish: Callable[[list[Record]], Any], wanted: Wanted = _all) -> "Delayed":
     """Return the work as one dask collection; its value is what `finish` makes of the tasks' records."""
     from dask.delayed import Delayed
 
-    graph, keys = _graph(work, plan)
+    graph, keys = _graph(work, plan, wanted)
     name = f"ziggurat-report-{uuid4().hex}"
     return Delayed(name, {**graph, name: (finish, list(keys))})
 
 
-def _graph(work: Work, plan: Plan) -> tuple[dict[Any, Any], list[Any]]:
+def _graph(work: Work, plan: Plan, wanted: Wanted) -> tuple[dict[Any, Any], list[Any]]:
     """Return the tasks as a plain graph, and the keys of their records.
 
     A task waits for the tasks of the stage before that write what it reads: those that the grids' arithmetic names
@@ -91,13 +101,16 @@ def _graph(work: Work, plan: Plan) -> tuple[dict[Any, Any], list[Any]]:
     shared = f"ziggurat-work-{token}"
     graph: dict[Any, Any] = {shared: work}
     keys: list[Any] = []
-    barrier: list[str] = []
+    barrier: list[Any] = []
     for i, stage in enumerate(plan.stages):
         name = f"ziggurat-level{stage.last}-{token}"
         before = f"ziggurat-level{stage.first - 1}-{token}"
         found = []
-        for task in plan.tasks(i):
-            needed = barrier if plan.is_regional or not i else [(before, *index) for index in plan.waits(task)]
+        for task in filter(wanted, plan.tasks(i)):
+            if plan.is_regional or not i:
+                needed: list[Any] = barrier
+            else:
+                needed = [key for index in plan.waits(task) if (key := (before, *index)) in graph]
             found.append((name, *task.index))
             graph[found[-1]] = (_run, shared, task, needed)
         barrier = [f"ziggurat-level{stage.last}-done-{token}"]
@@ -115,8 +128,8 @@ def _done(records: list[Record]) -> None:
     """Stand for all tasks of a stage."""
 
 
-def run_dask(work: Work, plan: Plan, notify: Notify) -> list[Record]:
-    """Compute all tasks on the active scheduler: threads, processes, or a distributed client.
+def run_dask(work: Work, plan: Plan, notify: Notify, wanted: Wanted = _all) -> list[Record]:
+    """Compute the `wanted` tasks on the active scheduler: threads, processes, or a distributed client.
 
     Raises
     ------
@@ -126,13 +139,13 @@ def run_dask(work: Work, plan: Plan, notify: Notify) -> list[Record]:
     import dask
     from dask.callbacks import Callback
 
-    collection = delayed(work, plan, list)
+    collection = delayed(work, plan, list, wanted)
     client = _distributed_client(collection)
     if client is not None or _uses_processes(collection):
         # Refused here already: dask would wrap what pickling raises.
         pickle.dumps(work)
     if client is not None:
-        return _run_distributed(client, work, plan, notify)
+        return _run_distributed(client, *_graph(work, plan, wanted), notify)
 
     def told(key: Any, result: Any, *_: Any) -> None:
         if isinstance(result, Record):
@@ -143,10 +156,9 @@ def run_dask(work: Work, plan: Plan, notify: Notify) -> list[Record]:
     return list(records)
 
 
-def _run_distributed(client: Any, work: Work, plan: Plan, notify: Notify) -> list[Record]:
+def _run_distributed(client: Any, graph: dict[Any, Any], keys: list[Any], notify: Notify) -> list[Record]:
     from distributed import as_completed
 
-    graph, keys = _graph(work, plan)
     futures = client.get(graph, keys, sync=False)
     records = []
     for future in as_completed(futures):
@@ -170,6 +182,34 @@ def _uses_processes(collection: Any) -> bool:
 
     scheduler = get_scheduler(collections=[collection])
     return scheduler is dask.multiprocessing.get
+
+
+def write_patch(handle: Handle, box: Box, patch: Any) -> None:
+    """Write a numpy or dask array to `box`; a dask array on the active scheduler, each write unit by one task."""
+    if isinstance(patch, np.ndarray):
+        handle.patch(box, patch)
+        return
+    import dask.array as da
+
+    chunks = tuple(_cuts(start, stop, u) for (start, stop), u in zip(box, handle.level.unit, strict=True))
+    target: Any = _PatchTarget(handle)
+    da.store(patch.rechunk(chunks), target, regions=slices(box), lock=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _PatchTarget:
+    """What dask stores to: its blocks lie in one write unit each."""
+
+    handle: Handle
+
+    def __setitem__(self, key: tuple[slice, ...], pixels: NDArray[Any]) -> None:
+        self.handle.patch(tuple((s.start, s.stop) for s in key), pixels)
+
+
+def _cuts(start: int, stop: int, unit: int) -> tuple[int, ...]:
+    """Return the lengths of the pieces of an interval that is cut at the multiples of `unit`."""
+    edges = [start, *range(start // unit * unit + unit, stop, unit), stop]
+    return tuple(b - a for a, b in pairwise(edges))
 
 
 def chunk_size_bytes() -> int:

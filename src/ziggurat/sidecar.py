@@ -1,0 +1,152 @@
+"""Small objects beside an array's chunks, and what is known of the chunks' own objects without reading them.
+
+Everything lies under one hidden prefix inside the array, which no zarr reader lists or warns about.
+"""
+
+import os
+import re
+import zlib
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore
+
+from ziggurat.errors import StoreError
+from ziggurat.store import innermost
+
+if TYPE_CHECKING:
+    import zarr
+
+__all__ = ["Sidecar", "local_directory", "stored_units", "sweep"]
+
+PREFIX = ".ziggurat"
+
+_CHUNK_KEY = re.compile(r"(?:c[/.])?\d+(?:[/.]\d+)*")
+
+
+class Sidecar:
+    """Named small objects of one array; picklable.
+
+    zarr's stores are asynchronous and bound to zarr's own event loop, which `zarr.core.sync.sync` alone reaches.
+    """
+
+    def __init__(self, array: "zarr.Array[Any]") -> None:
+        self.store = array.store
+        self.prefix = f"{array.path}/{PREFIX}".lstrip("/")
+
+    def read(self, name: str) -> bytes | None:
+        """Return the object `name`; None where there is none."""
+        buffer = sync(self.store.get(f"{self.prefix}/{name}", prototype=default_buffer_prototype()))
+        return None if buffer is None else buffer.to_bytes()
+
+    def write(self, name: str, content: bytes) -> None:
+        """Set the object `name`."""
+        buffer = default_buffer_prototype().buffer.from_bytes(content)
+        sync(self.store.set(f"{self.prefix}/{name}", buffer))
+
+    def delete(self, name: str) -> None:
+        """Delete the object `name`, if it is there."""
+        with suppress(FileNotFoundError, KeyError):
+            sync(self.store.delete(f"{self.prefix}/{name}"))
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names of the objects in `folder`, each with it."""
+        start = f"{self.prefix}/{folder}/"
+        return sorted(f"{folder}/{key[len(start) :]}" for key in sync(_collect(self.store.list_prefix(start))))
+
+
+async def _collect(keys: AsyncIterator[str]) -> list[str]:
+    return [key async for key in keys if not key.endswith(".partial")]
+
+
+def local_directory(array: "zarr.Array[Any]") -> Path | None:
+    """Return the directory of `array`; None where it is not on a local file system."""
+    store = innermost(array.store)
+    return store.root / array.path if isinstance(store, LocalStore) else None
+
+
+def sweep(array: "zarr.Array[Any]") -> None:
+    """Remove what a killed writer left unfinished in the directory of `array`.
+
+    zarr writes a local object beside its place and renames it; whoever calls this holds the pyramid's lock.
+    """
+    directory = local_directory(array)
+    if directory is not None:
+        for path in directory.rglob("*.partial"):
+            path.unlink(missing_ok=True)
+
+
+def stored_units(array: "zarr.Array[Any]") -> NDArray[np.int64]:
+    """List the stored write units of `array`: one row per unit with its number in C order, size and stamp.
+
+    The stamp changes with the object: the time of its last change in nanoseconds, or a hash of its etag. Nothing is
+    requested per object.
+
+    Raises
+    ------
+    StoreError
+        When the store tells neither times nor etags.
+    """
+    unit = array.shards or array.chunks
+    grid = tuple(-(-n // u) for n, u in zip(array.shape, unit, strict=True))
+    rows: list[tuple[int, int, int]] = []
+    for key, size, stamp in _objects(array):
+        if _CHUNK_KEY.fullmatch(key):
+            index = tuple(map(int, re.findall(r"\d+", key)))
+            rows.append((int(np.ravel_multi_index(index, grid)), size, stamp))
+    return np.array(sorted(rows), np.int64).reshape(-1, 3)
+
+
+def _objects(array: "zarr.Array[Any]") -> Iterator[tuple[str, int, int]]:
+    store, path = innermost(array.store), array.path
+    if isinstance(store, LocalStore):
+        return _local_objects(store.root / path)
+    if isinstance(store, MemoryStore):
+        start = f"{path}/" if path else ""
+        items = list(store._store_dict.items())
+        return ((k[len(start) :], len(v), zlib.crc32(v.to_bytes())) for k, v in items if k.startswith(start))
+    if isinstance(store, FsspecStore):
+        return _fsspec_objects(store, path)
+    if isinstance(store, ObjectStore):
+        return _obstore_objects(store, path)
+    raise StoreError(f"{store} does not tell when its objects changed: name the regions, or rebuild everything")
+
+
+def _local_objects(root: Path, prefix: str = "") -> Iterator[tuple[str, int, int]]:
+    with os.scandir(root) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                if entry.name != PREFIX:
+                    yield from _local_objects(root / entry.name, f"{prefix}{entry.name}/")
+            else:
+                found = entry.stat()
+                yield prefix + entry.name, found.st_size, found.st_mtime_ns
+
+
+def _fsspec_objects(store: FsspecStore, path: str) -> Iterator[tuple[str, int, int]]:
+    root = f"{store.path.rstrip('/')}/{path}".rstrip("/")
+    for key, info in sync(store.fs._find(root, detail=True)).items():
+        mark = (
+            info.get("ETag") or info.get("etag") or info.get("LastModified") or info.get("mtime") or info.get("updated")
+        )
+        yield key[len(root) :].lstrip("/"), int(info.get("size") or 0), _stamp(mark)
+
+
+def _obstore_objects(store: Any, path: str) -> Iterator[tuple[str, int, int]]:
+    start = f"{path}/" if path else ""
+    for batch in store.store.list(start or None):
+        for found in batch:
+            mark = found.get("e_tag") or found.get("last_modified")
+            yield found["path"][len(start) :], int(found["size"]), _stamp(mark)
+
+
+def _stamp(mark: object) -> int:
+    if mark is None:
+        raise StoreError("the store does not tell when its objects changed: name the regions, or rebuild everything")
+    return zlib.crc32(str(mark).encode())
