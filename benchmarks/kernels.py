@@ -1,6 +1,6 @@
 """GB of source per second on one core: method x dtype x window, warm, compiled path and plain numpy.
 
-    python benchmarks/kernels.py [method ...]
+python benchmarks/kernels.py [method ...]
 """
 
 import sys
