@@ -18,6 +18,8 @@ CODECS: dict[str, BloscCodec | ZstdCodec] = {
     "blosc-lz4": BloscCodec(cname="lz4", clevel=5, shuffle="shuffle", typesize=2),
     "zstd": ZstdCodec(level=1),
 }
+WARM_UP_BYTES = 192 * 2**20
+
 BACKGROUND = 120.0
 N_BLOBS = 12
 
@@ -66,10 +68,8 @@ class Geometry:
         return replace(self, shape=tuple(shape))
 
     def tiny(self) -> "Geometry":
-        """Shrink to 2 write units per axis, each 1/8 as wide: for warming code up."""
-        shards = self.shards and tuple(max(1, n // 8) for n in self.shards)
-        chunks = tuple(max(1, n // 8) for n in self.chunks)
-        return replace(self, shape=tuple(2 * n for n in shards or chunks), chunks=chunks, shards=shards)
+        """Shrink for warming code up: enough pixels that whatever is compiled on the way is compiled by then."""
+        return self.at_most(WARM_UP_BYTES)
 
     def _elastic_axis(self, otherwise: int) -> int:
         return self.factors.index(1) if 1 in self.factors else otherwise

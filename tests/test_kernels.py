@@ -221,3 +221,15 @@ def test_importing_and_small_work_do_not_load_numba():
         "assert 'numba' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_target_with_one_tap_in_a_wider_window():
+    """Alone in its box, a target whose centre is a pixel's reads that pixel of the window, not the window."""
+    edges = (Stretch(11, 9), Stretch(1, 1))
+    source = np.arange(11, dtype="u1").reshape(11, 1)
+    expected = reference(source, edges, "gaussian")
+    for i in range(9):
+        out = np.empty((1, 1), "u1")
+        lo, hi = edges[0].span(i, i + 1)
+        kernels.reduce(source[lo:hi], (lo, 0), edges, ((i, i + 1), (0, 1)), out, "gaussian")
+        assert out[0, 0] == expected[i, 0]

@@ -71,7 +71,9 @@ def _gaussian(v: Array, taps: Sequence[Taps], valid: Valid, compiled: bool) -> A
     """Return the same sum taken axis by axis, first axis first: the Gaussian has too many taps for their product."""
     acc = v.astype(np.float64) + 0.0  # a sum from 0.0 is never -0.0, not even of one pixel
     for axis, t in enumerate(taps):
-        if not t.is_copy:
+        if t.is_copy:
+            acc = _along(acc, t.index[:, 0], axis)
+        else:
             source, acc = acc, np.zeros((*acc.shape[:axis], len(t.index), *acc.shape[axis + 1 :]))
             for index, weight in zip(t.index.T, t.weight.T, strict=True):
                 term = _along(source, index, axis) * _on(weight, axis, v.ndim)
@@ -194,7 +196,9 @@ def _float_sums(v: Array, taps: Sequence[Taps], each: bool) -> NDArray[np.float6
 def _exact_sums(v: Array, taps: Sequence[Taps]) -> Array:
     """Return weighted integer sums, axis by axis: they are exact, so order does not matter."""
     for axis, t in enumerate(taps):
-        if not t.is_copy:
+        if t.is_copy:
+            v = _along(v, t.index[:, 0], axis)
+        else:
             source = v
             v = np.zeros((*v.shape[:axis], len(t.index), *v.shape[axis + 1 :]), dtype=v.dtype)
             for index, weight in zip(t.index.T, t.weight.T, strict=True):
