@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ziggurat import engines, kernels
 from ziggurat.changes import Fingerprints, changed_boxes, read_marks
 from ziggurat.config import get_config, write_block_ceiling
-from ziggurat.errors import GeometryError, ModeError, RegionError
+from ziggurat.errors import DTypeError, GeometryError, MethodError, ModeError, RegionError
 from ziggurat.geometry import Edges, edges_from_factors, infer_edges
 from ziggurat.job import Changes, Job, OnProgress
 from ziggurat.planning import Limits, Plan, make_plan
@@ -51,8 +51,9 @@ def plan(
     boxes, changes = _changes(pyramid, regions)
     made = _plan(pyramid, method, mode, boxes, factors, nodata)
     if not made.is_regional:
-        # Everything is rebuilt, and so is all that anybody noted by now.
-        changes = Changes(len(pyramid.touched), tuple(read_marks(pyramid[0])[0]), changes.seen)
+        # Everything is rebuilt, and so is all that anybody noted by now; what cannot be written holds no notes.
+        marks = [] if pyramid[0].read_only else read_marks(pyramid[0])[0]
+        changes = Changes(len(pyramid.touched), tuple(marks), changes.seen)
     return _job(made, pyramid, changes)
 
 
@@ -199,7 +200,7 @@ def _plan(
     if mode not in ("auto", "numpy", "dask"):
         raise ModeError(f"mode {mode!r} does not exist: use 'auto', 'numpy' or 'dask'")
     chosen = pyramid.method if method == "auto" else method
-    kernels.check(chosen, pyramid.levels[0].dtype, nodata)
+    _check(pyramid, chosen, nodata)
     config = get_config()
     limits = Limits(
         write_block_ceiling(config.dask.write_block_max_bytes, engines.chunk_size_bytes()),
@@ -209,6 +210,14 @@ def _plan(
     )
     steps = _steps(pyramid, chosen, factors, nodata)
     return make_plan(pyramid.where, pyramid.levels, steps, mode, limits, boxes)
+
+
+def _check(pyramid: Pyramid, method: str, nodata: float | int | None) -> None:
+    level = pyramid.levels[0]
+    try:
+        kernels.check(method, level.native, nodata)
+    except (DTypeError, MethodError) as e:
+        raise type(e)(f"{pyramid.where}, level {level.name!r} of {level.dtype}: {e}") from None
 
 
 def _job(made: Plan, pyramid: Pyramid, changes: Changes) -> Job:

@@ -47,6 +47,11 @@ class Level:
         return of_shape(self.shape)
 
     @property
+    def native(self) -> np.dtype:
+        """The dtype in this machine's byte order, as it is computed with."""
+        return self.dtype.newbyteorder("=") if self.dtype.kind in "iufc" else self.dtype
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all pixels, uncompressed."""
         return self.bytes_of(self.shape)

@@ -17,7 +17,7 @@ from ziggurat.planning import Plan, Task
 from ziggurat.pyramid import Pyramid
 from ziggurat.report import LevelCheck, LevelReport, Progress, Report, Verification
 from ziggurat.sidecar import sweep
-from ziggurat.store import Handle, check_writable, is_in_memory
+from ziggurat.store import Handle, can_bookkeep, check_writable
 
 if TYPE_CHECKING:
     from dask.delayed import Delayed
@@ -92,7 +92,7 @@ class Job(Plan):
 
     def _run_journaled(self, work: Work, progress: OnProgress, resume: bool) -> list[Record]:
         source = self.pyramid[0]
-        if self.mode != "dask" or self.n_tasks < 2 or source.read_only or is_in_memory(source.store):
+        if self.mode != "dask" or self.n_tasks < 2 or not can_bookkeep(source):
             return self._execute(work, progress, _all)
         journal = Journal(source, self)
         done = journal.resume() if resume else journal.start()
@@ -175,7 +175,7 @@ def _fingerprints(pyramid: Pyramid) -> Fingerprints | None:
 
     What lies in memory is hashed for want of times: only for who asks for what changed.
     """
-    if pyramid[0].read_only or is_in_memory(pyramid[0].store):
+    if not can_bookkeep(pyramid[0]):
         return None
     with suppress(StoreError):
         return Fingerprints.take(pyramid[0])

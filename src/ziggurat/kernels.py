@@ -70,7 +70,7 @@ def check(method: str, dtype: DTypeLike, nodata: complex | None = None) -> None:
     if method not in METHODS:
         raise MethodError(f"there is no method {method!r}; choose one of {', '.join(METHODS)}")
     kind = np.dtype(dtype)
-    if kind.newbyteorder("=").str[1:] not in _DTYPES:
+    if kind.str[1:] not in _DTYPES:
         raise DTypeError(f"pixels of dtype {kind} cannot be downsampled; use bool, integers, floats or complex numbers")
     if kind.kind == "c" and method not in _WITH_COMPLEX:
         raise DTypeError(f"method {method!r} is not defined for {kind}; choose one of {', '.join(_WITH_COMPLEX)}")

@@ -263,7 +263,7 @@ def _array(group: "zarr.Group", path: str, place: str) -> "zarr.Array[Any]":
 def _check_levels(pyramid: Pyramid) -> None:
     first = pyramid.levels[0]
     for level in pyramid.levels[1:]:
-        if level.dtype.newbyteorder("=") != first.dtype.newbyteorder("="):
+        if level.native != first.native:
             raise DTypeError(
                 f"{pyramid.where}: level {level.name!r} holds {level.dtype}, level {first.name!r} {first.dtype}: "
                 "all levels have one dtype; create the level anew"

@@ -24,6 +24,9 @@ __all__ = ["Stage", "Step", "plan_stage", "source_box", "write_block"]
 ONE_TASK_BYTES = 32 << 20
 """A source of at most this many bytes (or four ceilings) is one task: more would cost more than they gain."""
 
+USUAL_CEILING = 8 << 20
+"""Bytes of a write block that are always allowed."""
+
 MIN_BLOCKS = 64
 """A stage does not go on to a level with fewer blocks, so that workers have enough to do."""
 
@@ -119,6 +122,8 @@ def plan_stage(steps: Sequence[Step], first: int, ceiling: int, tasks_left: int)
         Tasks that the stage may use.
     """
     run = tuple(steps[first - 1 :])
+    # A higher ceiling would leave workers without work, and hold much of a small image at once.
+    ceiling = min(ceiling, max(USUAL_CEILING, run[0].source.nbytes // MIN_BLOCKS))
     if run[0].source.nbytes <= min(ONE_TASK_BYTES, 4 * ceiling):
         layout = _whole(run, ceiling)
     else:

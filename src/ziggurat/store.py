@@ -24,6 +24,7 @@ from ziggurat.settings import RetryConfig, ZarrConfig
 
 __all__ = [
     "Handle",
+    "can_bookkeep",
     "check_writable",
     "get_array",
     "innermost",
@@ -62,13 +63,14 @@ class Handle:
         self.level = level_of(array)
         overhangs = any(n % u for n, u in zip(self.level.shape, self.level.unit, strict=True))
         self._gets_twice = overhangs and self._padded is not None and not is_synchronous(array.store)
-        self.dtype = self.level.dtype.newbyteorder("=")
+        self.dtype = self.level.native
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if is_in_memory(self.array.store):
+        where = "the memory of this process" if is_in_memory(self.array.store) else "a zip archive"
+        if is_in_memory(self.array.store) or (is_zip(self.array.store) and not self.array.read_only):
             raise StoreError(
-                f"level {self.level.name!r} lies in the memory of this process, where dask's workers cannot write it: "
-                "use mode='numpy', the threaded scheduler, or a store on disk"
+                f"level {self.level.name!r} lies in {where}, where dask's workers cannot write it: "
+                "use mode='numpy', the threaded scheduler, or a directory"
             )
         return Handle, (self.array, self.settings)
 
@@ -253,6 +255,11 @@ def is_zip(store: Store) -> bool:
 def holds_chunks(array: "zarr.Array[Any]") -> bool:
     """Say whether any chunk of `array` is stored."""
     return array.nchunks_initialized > 0
+
+
+def can_bookkeep(array: "zarr.Array[Any]") -> bool:
+    """Say whether small objects beside `array` can be set, replaced and deleted, and outlive this process."""
+    return not (array.read_only or is_in_memory(array.store) or is_zip(array.store))
 
 
 def check_writable(arrays: Sequence["zarr.Array[Any]"]) -> None:
