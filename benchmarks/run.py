@@ -21,7 +21,7 @@ from benchmarks.images import (
     make_image,
     warm_page_cache,
 )
-from benchmarks.processes import in_fresh_process
+from benchmarks.processes import MEMORY_ENVIRONMENT, in_fresh_process
 from benchmarks.tables import Case, document, equalities, table
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
@@ -87,9 +87,13 @@ def _rotated(names: list[str], by: int) -> list[str]:
 
 def _one_round(case: Case, names: Sequence[str], image: Path, tiny: Path) -> None:
     for name in names:
+        arguments = ("-m", "benchmarks.contender", name, str(image), str(tiny))
+        if name not in case.growth_bytes:
+            clear_levels(image)
+            case.growth_bytes[name] = in_fresh_process(*arguments, environment=MEMORY_ENVIRONMENT)["growth_bytes"]
         clear_levels(image)
         os.sync()
-        cost = in_fresh_process("-m", "benchmarks.contender", name, str(image), str(tiny))
+        cost = {**in_fresh_process(*arguments), "growth_bytes": case.growth_bytes[name]}
         case.costs.setdefault(name, []).append(cost)
         print(f"{case.title}: {name} {cost['wall_s']:.2f} s", file=sys.stderr, flush=True)
         if name == "floor":

@@ -28,11 +28,13 @@ DOCUMENT = """\
 - Machine: {machine}.
 - Versions: {versions}.
 - Images: uint16, {sizes}; blosc-lz4 at level 5 with byte shuffle, zstd at level 1.
-- Every run is a fresh process, warmed up on a tiny image; contenders take turns; medians of {n_repeats}.
+- Every run is a fresh process, warmed up on a small image (192 MiB or less); contenders take turns; medians of
+  {n_repeats}.
 - ours is `consolidate(method="linear", mode="dask")`, ngio is `Image.consolidate("linear", mode="dask")`, both on 2
   dask threads with write blocks of at most 8 MiB. floor is the codecs alone on 2 threads: level 0 decoded, as many
   objects as the coarser levels have encoded and written, without zarr and without a kernel.
-- growth is the peak of resident memory above what the warm-up left, with `MALLOC_MMAP_THRESHOLD_=131072`.
+- growth is the peak of resident memory above what the warm-up left, of one run more, with
+  `MALLOC_MMAP_THRESHOLD_=131072`; the timed runs have malloc as it comes.
 - The source is in the page cache; nothing is synced to disk while the clock runs.
 - Noise: spread is (max - min) / median over the repeats, of the contender where it is worst. A difference smaller than
   that says nothing. Wall times suffer most from other work on the machine, CPU seconds least. The floor encodes slices
@@ -55,6 +57,7 @@ class Case:
     costs: dict[str, list[Cost]] = field(default_factory=dict)
     written_bytes: dict[str, int] = field(default_factory=dict)
     digests: dict[str, set[tuple[str, ...]]] = field(default_factory=dict)
+    growth_bytes: dict[str, int] = field(default_factory=dict)
 
     @property
     def title(self) -> str:

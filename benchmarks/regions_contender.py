@@ -1,0 +1,49 @@
+"""One measured regional rebuild in its own process: `python -m benchmarks.regions_contender NAME IMAGE REGIONS`."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dask
+
+from benchmarks.contender import N_WORKERS, WRITE_BLOCK_MAX_BYTES
+from benchmarks.measure import measure
+
+type Run = Callable[[], object]
+
+
+def _ours(image: str, regions: Any) -> tuple[Run, int]:
+    import ziggurat as zg
+
+    zg.get_config().dask.write_block_max_bytes = WRITE_BLOCK_MAX_BYTES
+    boxes = None if regions is None else [tuple(tuple(interval) for interval in region) for region in regions]
+    plan = zg.plan(image, method="linear", regions=boxes, mode="auto" if boxes else "dask")
+    return lambda: zg.consolidate(
+        image, method="linear", regions=boxes, mode="auto" if boxes else "dask"
+    ), plan.bytes_read
+
+
+def _ngio(image: str, regions: Any) -> tuple[Run, None]:
+    import ngio
+    from ngio.config import get_config
+
+    get_config().dask.write_block_max_bytes = WRITE_BLOCK_MAX_BYTES
+    boxes = [tuple(slice(*interval) for interval in region) for region in regions]
+    level = ngio.open_ome_zarr_container(image).get_image(path="0")
+    return lambda: level.consolidate("linear", mode="dask", regions=boxes), None
+
+
+def main() -> None:
+    """Run once to be warm, once measured."""
+    name, image, file = sys.argv[1:]
+    dask.config.set(scheduler="threads", num_workers=N_WORKERS)
+    regions = None if name == "ours, full" else json.loads(Path(file).read_text())
+    run, read = (_ngio if name == "ngio" else _ours)(image, regions)
+    run()
+    print(json.dumps({**measure(run), "bytes_read": read}))
+
+
+if __name__ == "__main__":
+    main()
