@@ -18,7 +18,9 @@ from zarr.core.sync import sync
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore
 
 from ziggurat.errors import StoreError
-from ziggurat.store import innermost
+from ziggurat.policy import retry
+from ziggurat.settings import RetryConfig
+from ziggurat.store import get_object, innermost
 
 if TYPE_CHECKING:
     import zarr
@@ -31,10 +33,7 @@ _CHUNK_KEY = re.compile(r"(?:c[/.])?\d+(?:[/.]\d+)*")
 
 
 class Sidecar:
-    """Named small objects of one array; picklable.
-
-    zarr's stores are asynchronous and bound to zarr's own event loop, which `zarr.core.sync.sync` alone reaches.
-    """
+    """Named small objects of one array; picklable."""
 
     def __init__(self, array: "zarr.Array[Any]") -> None:
         self.store = array.store
@@ -42,8 +41,7 @@ class Sidecar:
 
     def read(self, name: str) -> bytes | None:
         """Return the object `name`; None where there is none."""
-        buffer = sync(self.store.get(f"{self.prefix}/{name}", prototype=default_buffer_prototype()))
-        return None if buffer is None else buffer.to_bytes()
+        return get_object(self.store, f"{self.prefix}/{name}")
 
     def write(self, name: str, content: bytes) -> None:
         """Set the object `name`."""
@@ -93,10 +91,12 @@ def stored_units(array: "zarr.Array[Any]") -> NDArray[np.int64]:
     StoreError
         When the store tells neither times nor etags.
     """
+    policy = getattr(array.store, "policy", None) or RetryConfig()
+    objects = retry(policy, f"list {array.path}", lambda: list(_objects(array)))
     unit = array.shards or array.chunks
     grid = tuple(-(-n // u) for n, u in zip(array.shape, unit, strict=True))
     rows: list[tuple[int, int, int]] = []
-    for key, size, stamp in _objects(array):
+    for key, size, stamp in objects:
         if _CHUNK_KEY.fullmatch(key):
             index = tuple(map(int, re.findall(r"\d+", key)))
             rows.append((int(np.ravel_multi_index(index, grid)), size, stamp))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ziggurat.config import get_config
 from ziggurat.errors import MetadataError, PyramidNotFoundError, RegionError, StoreError
 from ziggurat.policy import retrying
-from ziggurat.store import open_group
+from ziggurat.store import get_object, open_group
 
 if TYPE_CHECKING:
     import zarr
@@ -120,12 +120,7 @@ def _read_group(group: "zarr.Group", where: str) -> Table:
 
 
 def _object(group: "zarr.Group", name: str) -> bytes | None:
-    from zarr.core.buffer import default_buffer_prototype
-    from zarr.core.sync import sync
-
-    key = f"{group.path}/{name}".lstrip("/")
-    content = sync(group.store.get(key, prototype=default_buffer_prototype()))
-    return None if content is None else content.to_bytes()
+    return get_object(group.store, f"{group.path}/{name}".lstrip("/"))
 
 
 def _content(place: str) -> bytes:
