@@ -49,6 +49,12 @@ class Step:
         """Source pixels read beyond the span, per axis."""
         return tuple(halo(self.method, e) for e in self.edges)
 
+    @property
+    def takes_chunks(self) -> bool:
+        """Whether each source chunk can be reduced alone: no window crosses the border of one."""
+        axes = zip(self.edges, self.source.chunk, strict=True)
+        return not any(self.halos) and all(e.q == 1 and (c % e.p == 0 or c >= e.n) for e, c in axes)
+
     def window(self, box: Box) -> Box:
         """Return the source box that the target `box` is computed from."""
         return window(self.edges, box, self.halos)
@@ -123,7 +129,8 @@ def plan_stage(steps: Sequence[Step], first: int, ceiling: int, tasks_left: int)
     """
     run = tuple(steps[first - 1 :])
     # A higher ceiling would leave workers without work, and hold much of a small image at once.
-    ceiling = min(ceiling, max(USUAL_CEILING, run[0].source.nbytes // MIN_BLOCKS))
+    source = run[0].source
+    ceiling = min(ceiling, max(USUAL_CEILING, source.nbytes // MIN_BLOCKS, source.bytes_of(source.chunk)))
     if run[0].source.nbytes <= min(ONE_TASK_BYTES, 4 * ceiling):
         layout = _whole(run, ceiling)
     else:
@@ -152,6 +159,8 @@ def _nested(run: Sequence[Step], ceiling: int, tasks_left: int) -> _Layout | Non
         return _Layout((align,), _piece(run[0], align, align, ceiling)) if fits_together else None
     layout = _nest(run[:1], ceiling)
     wanted = max(MIN_BLOCKS, min(run[0].source.nbytes >> 30, 3 * tasks_left // 4))
+    # Where the first level has fewer already, going on costs no worker anything.
+    wanted = min(wanted, math.prod(grid_shape(run[0].target.shape, layout.blocks[0])))
     for n in range(2, len(run) + 1):
         higher = _nest(run[:n], ceiling)
         if any(run[n - 1].halos) or not _fits(run[:n], higher, ceiling, wanted):

@@ -1,161 +1,50 @@
-"""The only module that knows zarr: opening, and reading and writing boxes of an array."""
+"""Opens zarr groups and arrays, and judges their stores; nothing is created."""
 
-import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
-import numpy as np
 import zarr
-from numpy.typing import NDArray
 from zarr.abc.store import Store
 from zarr.core.array import AsyncArray
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
 from zarr.storage import LocalStore, MemoryStore, StorePath, ZipStore
 
-from ziggurat.boxes import Box, shape_of, slices
 from ziggurat.errors import LevelError, PyramidNotFoundError, StoreError
-from ziggurat.grid import Level, Shape, is_whole, round_up
-from ziggurat.remote import Backend, WholeObjects, check_options, is_url, open_url
+from ziggurat.grid import Level, Shape
+from ziggurat.remote import Backend, check_options, is_url, open_url
 from ziggurat.retry import innermost, wrap
-from ziggurat.runtime import FUSED, codec_pipeline, is_synchronous
-from ziggurat.settings import RetryConfig, ZarrConfig
+from ziggurat.settings import RetryConfig
 
 __all__ = [
-    "Handle",
     "can_bookkeep",
     "check_writable",
     "get_array",
+    "get_group",
+    "get_object",
     "innermost",
     "is_in_memory",
     "level_of",
     "open_group",
+    "remake",
     "retried",
 ]
-
-logger = logging.getLogger(__name__)
-
-
-class Handle:
-    """One level's array, opened the way Ziggurat reads and writes it; a pickled one opens without a request.
-
-    Parameters
-    ----------
-    array : zarr.Array
-        The array.
-    settings : ZarrConfig, optional
-        Codec pipeline (zarr's fused one by default) and limits for the coalescing of reads.
-    """
-
-    def __init__(self, array: "zarr.Array[Any]", settings: ZarrConfig | None = None) -> None:
-        self.settings = settings or ZarrConfig()
-        names = ("sharding_coalesce_max_gap_bytes", "sharding_coalesce_max_bytes")
-        limits = {name: n for name in names if (n := getattr(self.settings, name)) is not None}
-        pipeline = self.settings.codec_pipeline or FUSED
-        with codec_pipeline(pipeline):
-            # `write_empty_chunks` off: units that hold only fill are deleted, as every path must do alike.
-            self.array = array.with_config(cast("Any", {"write_empty_chunks": False, **limits}))
-        # zarrs writes in place: a kill would leave torn chunks.
-        with codec_pipeline(FUSED if pipeline.startswith("zarrs.") else pipeline):
-            self._writer = _remake(self.array)
-            self._padded = _padded(self.array)
-        self.level = level_of(array)
-        overhangs = any(n % u for n, u in zip(self.level.shape, self.level.unit, strict=True))
-        self._gets_twice = overhangs and self._padded is not None and not is_synchronous(array.store)
-        self.dtype = self.level.native
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        where = "the memory of this process" if is_in_memory(self.array.store) else "a zip archive"
-        if is_in_memory(self.array.store) or (is_zip(self.array.store) and not self.array.read_only):
-            raise StoreError(
-                f"level {self.level.name!r} lies in {where}, where dask's workers cannot write it: "
-                "use mode='numpy', the threaded scheduler, or a directory"
-            )
-        return Handle, (self.array, self.settings)
-
-    def read(self, box: Box) -> NDArray[Any]:
-        """Return the pixels of `box`, in native byte order."""
-        try:
-            pixels = cast("NDArray[Any]", self._reader(box).get_basic_selection(slices(box)))
-        except BaseExceptionGroup as group:
-            # Fetches of several parts of a shard fail together; what made them fail is what callers look for.
-            raise _first(group) from group
-        return np.asarray(pixels).astype(self.dtype, copy=False)
-
-    def _reader(self, box: Box) -> "zarr.Array[Any]":
-        if not self._gets_twice or not is_whole(box, self.level):
-            return self.array
-        with codec_pipeline(self.settings.codec_pipeline or FUSED):
-            return _remake(self.array, WholeObjects(self.array.store))
-
-    def write(self, box: Box, pixels: NDArray[Any]) -> None:
-        """Set the whole write units of `box` to `pixels` without reading what is there; fill-only units are deleted."""
-        assert is_whole(box, self.level), f"{box} is not whole write units of {self.level.name}"
-        # zarr does not swap the bytes of version 2 chunks that are written whole.
-        pixels = pixels.astype(self.array.dtype, copy=False)
-        if self._padded is None:
-            self._writer.set_basic_selection(slices(box), pixels)
-        else:
-            whole, padded = _pad(box, pixels, self.level, self.array.fill_value)
-            self._padded.set_basic_selection(slices(whole), padded)
-
-    def patch(self, box: Box, pixels: NDArray[Any]) -> None:
-        """Set the pixels of `box`; write units that it covers in part are read, merged and set again."""
-        self._writer.set_basic_selection(slices(box), pixels.astype(self.array.dtype, copy=False))
-
-    def holds(self, box: Box, pixels: NDArray[Any]) -> bool:
-        """Say whether the stored pixels of `box` equal `pixels`; what cannot be decoded does not."""
-        try:
-            stored = self.read(box)
-        except OSError:
-            raise
-        except Exception as e:
-            # Codecs raise what they like for torn chunks: ValueError, RuntimeError, their libraries' own.
-            logger.warning("%s: %s cannot be decoded: %s", self.level.name, box, e)
-            return False
-        return bool(np.array_equal(stored, pixels, equal_nan=stored.dtype.kind in "fc"))
-
-
-def _padded(array: "zarr.Array[Any]") -> "zarr.Array[Any] | None":
-    """Return `array` with its shape rounded up to shards; None where it is not sharded.
-
-    zarr reads a shard that overhangs the array before it writes it, although all of it is given: slower, and a torn
-    one could never be replaced. The declared shape, in memory alone, is what decides; there is no public way.
-    """
-    if array.shards is None:
-        return None
-    shape = tuple(round_up(n, s) for n, s in zip(array.shape, array.shards, strict=True))
-    return _remake(array, shape=shape)
-
-
-def _remake(array: "zarr.Array[Any]", store: Store | None = None, shape: Shape | None = None) -> "zarr.Array[Any]":
-    """Return `array` on another store, or with another shape, without a request; the codec pipeline is made anew."""
-    metadata = array.metadata if shape is None else replace(array.metadata, shape=shape)
-    path = array.store_path if store is None else StorePath(store, array.path)
-    return zarr.Array(AsyncArray(metadata=metadata, store_path=path, config=array.async_array.config))
-
-
-def _first(error: BaseException) -> BaseException:
-    """Return the first error in a group of groups."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 def retried(array: "zarr.Array[Any]", policy: RetryConfig) -> "zarr.Array[Any]":
     """Return `array` with a copy of `policy` for its store; `array` itself where nothing would be retried."""
     store = wrap(array.store, policy)
-    return array if store is array.store else _remake(array, store)
+    return array if store is array.store else remake(array, store)
 
 
-def _pad(box: Box, pixels: NDArray[Any], level: Level, fill: Any) -> tuple[Box, NDArray[Any]]:
-    whole = tuple((start, round_up(stop, u)) for (start, stop), u in zip(box, level.unit, strict=True))
-    if whole == box:
-        return box, pixels
-    padded = np.full(shape_of(whole), 0 if fill is None else fill, pixels.dtype)
-    padded[tuple(slice(n) for n in pixels.shape)] = pixels
-    return whole, padded
+def remake(array: "zarr.Array[Any]", store: Store | None = None, shape: Shape | None = None) -> "zarr.Array[Any]":
+    """Return `array` on another store, or with another shape, without a request; the codec pipeline is made anew."""
+    metadata = array.metadata if shape is None else replace(array.metadata, shape=shape)
+    path = array.store_path if store is None else StorePath(store, array.path)
+    return zarr.Array(AsyncArray(metadata=metadata, store_path=path, config=array.async_array.config))
 
 
 def level_of(
@@ -242,9 +131,27 @@ def get_array(group: zarr.Group, path: str) -> "zarr.Array[Any] | None":
     return node if isinstance(node, zarr.Array) else None
 
 
+def get_object(store: Store, key: str) -> bytes | None:
+    """Return the object at `key`; None where there is none.
+
+    zarr's stores are bound to zarr's own event loop, which `zarr.core.sync.sync` alone reaches.
+    """
+    buffer = sync(store.get(key, prototype=default_buffer_prototype()))
+    return None if buffer is None else buffer.to_bytes()
+
+
+def get_group(group: zarr.Group, path: str) -> zarr.Group | None:
+    """Return the group at `path` in `group`; None where there is none."""
+    node = group.get(path)
+    return node if isinstance(node, zarr.Group) else None
+
+
 def is_in_memory(store: Store) -> bool:
     """Say whether other processes cannot see what is written to `store`."""
-    return isinstance(innermost(store), MemoryStore)
+    inner = innermost(store)
+    behind = getattr(inner, "fs", getattr(inner, "store", None))  # of fsspec, of obstore
+    kind = type(getattr(behind, "sync_fs", behind)).__name__
+    return isinstance(inner, MemoryStore) or kind in ("MemoryFileSystem", "MemoryStore")
 
 
 def is_zip(store: Store) -> bool:
