@@ -1,11 +1,15 @@
 """What planning costs, from a terabyte to a petabyte: `python -m benchmarks.plan_scale`.
 
-The arrays have metadata and no pixels. Each plan is made in a fresh process, after a plan of a small image.
+The arrays have metadata and no pixels. Each plan is made in a fresh process, after a plan of a small image. Then its
+graph is made, pickled, and submitted to a dask scheduler of its own that has no workers.
 """
 
 import json
 import math
+import pickle
 import sys
+import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +22,18 @@ from benchmarks.processes import in_fresh_process
 SIZES_TB = (1, 100, 1000)
 WARM_UP_BYTES = 2**30
 TOP = 256
-COLUMNS = ("TB", "levels", "tasks", "stages", "seconds", "growth, MiB", "peak, MiB")
+COLUMNS = (
+    "TB",
+    "levels",
+    "tasks",
+    "stages",
+    "seconds",
+    "growth, MiB",
+    "peak, MiB",
+    "graph, s",
+    "graph, MiB",
+    "submit, s",
+)
 
 
 @dataclass(frozen=True)
@@ -49,28 +64,55 @@ def main(arguments: Sequence[str]) -> None:
             cost = in_fresh_process("-m", "benchmarks.plan_scale", name, str(size_tb * 10**12))
             counts = "".join(f"{cost[key]:>13}" for key in ("n_levels", "n_tasks", "n_stages"))
             sizes = "".join(f"{cost[key] / 2**20:>13.1f}" for key in ("growth_bytes", "peak_bytes"))
-            print(f"{name:<14}{size_tb:>13}{counts}{cost['wall_s']:>13.3f}{sizes}", flush=True)
+            graph = f"{cost['graph_s']:>13.3f}{cost['graph_bytes'] / 2**20:>13.2f}{cost['submit_s']:>13.3f}"
+            print(f"{name:<14}{size_tb:>13}{counts}{cost['wall_s']:>13.3f}{sizes}{graph}", flush=True)
 
 
 def _measure_plan(layout: Layout, size_bytes: int) -> dict[str, Any]:
     import ziggurat as zg
 
-    zg.plan(_pyramid(layout, WARM_UP_BYTES), method="mean", mode="dask")
-    levels, plans = _pyramid(layout, size_bytes), []
-    cost = measure(lambda: plans.append(zg.plan(levels, method="mean", mode="dask")))
-    (plan,) = plans
-    counts = {"n_levels": len(levels), "n_tasks": plan.n_tasks, "n_stages": len(plan.stages)}
-    return {**cost, **counts, "peak_bytes": plan.peak_bytes}
+    with tempfile.TemporaryDirectory(prefix="ziggurat-bench-") as directory:
+        zg.plan(_pyramid(f"{directory}/small", layout, WARM_UP_BYTES), method="mean", mode="dask")
+        levels, plans = _pyramid(f"{directory}/large", layout, size_bytes), []
+        cost = measure(lambda: plans.append(zg.plan(levels, method="mean", mode="dask")))
+        (plan,) = plans
+        counts = {"n_levels": len(levels), "n_tasks": plan.n_tasks, "n_stages": len(plan.stages)}
+        return {**cost, **counts, "peak_bytes": plan.peak_bytes, **_measure_graph(plan)}
 
 
-def _pyramid(layout: Layout, size_bytes: int) -> list[zarr.Array[Any]]:
+def _measure_graph(plan: Any) -> dict[str, Any]:
+    from distributed import Client, LocalCluster
+
+    from ziggurat.cascade import Work
+    from ziggurat.graph import make_graph
+    from ziggurat.handle import Handle
+
+    work = Work(plan.steps, plan.stages, tuple(map(Handle, plan.pyramid.arrays)))
+    start = time.perf_counter()
+    graph, keys = make_graph(work, plan)
+    made_s = time.perf_counter() - start
+    n_bytes = len(pickle.dumps(graph))
+    with (
+        LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster,
+        Client(cluster) as client,
+    ):
+        start = time.perf_counter()
+        futures = client.get(graph, keys, sync=False)
+        while len(cluster.scheduler.tasks) < len(graph):
+            time.sleep(0.005)
+        submit_s = time.perf_counter() - start
+        client.cancel(futures)
+    return {"graph_s": made_s, "graph_bytes": n_bytes, "submit_s": submit_s}
+
+
+def _pyramid(where: str, layout: Layout, size_bytes: int) -> list[zarr.Array[Any]]:
     """Arrays without pixels, halved on every axis until `TOP` pixels hold one."""
     n = round((size_bytes / 2) ** (1 / layout.n_axes))
-    store = zarr.storage.MemoryStore()
+    store = zarr.storage.LocalStore(where)
     return [_level(store, k, n >> k, layout) for k in range(max(1, math.ceil(math.log2(n / TOP))) + 1)]
 
 
-def _level(store: zarr.storage.MemoryStore, k: int, n: int, layout: Layout) -> zarr.Array[Any]:
+def _level(store: zarr.storage.LocalStore, k: int, n: int, layout: Layout) -> zarr.Array[Any]:
     chunk = min(layout.chunk, n)
     shard = layout.shard and min(layout.shard, -(-n // chunk) * chunk)
     shards = (shard,) * layout.n_axes if shard else None

@@ -103,7 +103,7 @@ def test_memory_that_workers_cannot_see(scheduler):
     if scheduler == "distributed":
         from distributed import Client
 
-        context = Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None)
+        context = Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0")
     else:
         context = dask.config.set(scheduler=scheduler)
     with context, pytest.raises(StoreError, match="level '0' lies in the memory of this process"):

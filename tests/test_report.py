@@ -35,6 +35,7 @@ def test_to_dict_survives_json() -> None:
         "n_units": 2,
         "n_units_total": 12,
         "bytes_written": 371_712,
+        "write_s": 0.0,
     }
     assert (data["n_units"], data["bytes_written"], data["elapsed_s"]) == (29, 1_862_787, 1.5)
 

@@ -17,8 +17,8 @@ import ziggurat as zg
 from ziggurat import runtime
 from ziggurat.config import S3fsConfig, ZarrConfig
 from ziggurat.errors import ConfigError
+from ziggurat.handle import Handle
 from ziggurat.runtime import FUSED
-from ziggurat.store import Handle
 from ziggurat.testing import CountingStore
 
 BATCHED = "zarr.core.codec_pipeline.BatchedCodecPipeline"
@@ -182,7 +182,7 @@ def test_the_drivers_settings_hold_on_workers(settings, recording, workers):
     else:
         from distributed import Client
 
-        with Client(n_workers=1, threads_per_worker=1, dashboard_address=None):
+        with Client(n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0"):
             zg.consolidate(pyramid, mode="dask")
     assert recording.seen() == {(4, 3)}
     assert {int(path.name.split("-")[0]) for path in recording.place.iterdir()}.isdisjoint({os.getpid()})

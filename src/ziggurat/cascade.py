@@ -4,9 +4,11 @@ One block per level is in memory, and one source piece. Blocks are computed from
 still in memory, so that no level of a stage is read back.
 """
 
+import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
@@ -16,17 +18,41 @@ from numpy.typing import NDArray
 from ziggurat.boxes import Box, cut, intersect, is_empty, shape_of, slices
 from ziggurat.dirty import dirty_units
 from ziggurat.geometry import own
-from ziggurat.grid import Level, grid_shape
+from ziggurat.grid import Level, Shape, grid_shape
+from ziggurat.handle import Handle
 from ziggurat.kernels import reduce
 from ziggurat.planning import Task
+from ziggurat.policy import counted_retries
 from ziggurat.regions import Boxes, as_box
 from ziggurat.runtime import zarr_settings
 from ziggurat.stages import Stage, Step
-from ziggurat.store import Handle
 
 __all__ = ["Record", "Work", "reduce_into", "run_task"]
 
 type Sink = Callable[[Box, NDArray[Any]], None]
+
+
+class Spare:
+    """Memory that finished tasks leave to the next; stays behind when it is pickled.
+
+    Fresh memory costs the system as much time as decoding into it.
+    """
+
+    def __init__(self) -> None:
+        self.sets: list[dict[int, NDArray[Any]]] = []
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Spare, ()
+
+    @contextmanager
+    def borrow(self) -> Iterator[dict[int, NDArray[Any]]]:
+        """Lend one buffer per level, to one task at a time."""
+        try:
+            buffers = self.sets.pop()
+        except IndexError:
+            buffers = {}
+        yield buffers
+        self.sets.append(buffers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +69,8 @@ class Work:
         What is done with finished units: written, compared with what is stored, or written where they differ.
     note : callable, optional
         Told of each finished task, where it ran.
+    spare : Spare
+        Memory of finished tasks, for the next ones in this process.
     """
 
     steps: tuple[Step, ...]
@@ -50,6 +78,7 @@ class Work:
     handles: tuple[Handle, ...]
     act: Literal["write", "compare", "repair"] = "write"
     note: Callable[[Task], None] | None = None
+    spare: "Spare" = field(default_factory=lambda: Spare(), repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +95,12 @@ class Record:
         When, in seconds since the epoch.
     stale : tuple of (int, Box)
         Level and box of each write unit that was found to differ.
+    stage : int
+        Number of the stage that the task belongs to.
+    write_s : tuple of float
+        Seconds that encoding and storing (or comparing) took, for each of `levels`.
+    n_retries : int
+        Operations on a store that were tried again.
     """
 
     levels: tuple[tuple[int, int, int], ...]
@@ -73,13 +108,23 @@ class Record:
     started_s: float
     finished_s: float
     stale: tuple[tuple[int, Box], ...] = ()
+    stage: int = 0
+    write_s: tuple[float, ...] = ()
+    n_retries: int = 0
 
 
-def run_task(work: Work, task: Task) -> Record:
-    """Build the task's box of the last level of its stage and all that lies below it, or what is dirty of it."""
-    walk = _Walk(work, work.stages[task.stage])
+def _go_on() -> None:
+    """Let a task go on."""
+
+
+def run_task(work: Work, task: Task, check: Callable[[], None] = _go_on) -> Record:
+    """Build the task's box of the last level of its stage and all that lies below it, or what is dirty of it.
+
+    `check` is called before each block is written, and raises where the work is to stop.
+    """
     started = time.time()
-    with zarr_settings(work.handles[0].settings):
+    with zarr_settings(work.handles[0].settings), counted_retries() as retries, work.spare.borrow() as buffers:
+        walk = _Walk(work, work.stages[task.stage], buffers, check)
         if task.dirty is None:
             walk.build(walk.stage.last, task.box, _ignore)
         else:
@@ -87,7 +132,8 @@ def run_task(work: Work, task: Task) -> Record:
     if work.note is not None:
         work.note(task)
     levels = tuple((k, n, walk.bytes_written[k]) for k, n in walk.units.items())
-    return Record(levels, walk.bytes_read, started, time.time(), tuple(walk.stale))
+    about = (tuple(walk.stale), task.stage, tuple(walk.write_s.values()), len(retries))
+    return Record(levels, walk.bytes_read, started, time.time(), *about)
 
 
 def reduce_into(step: Step, pixels: NDArray[Any], origin: Sequence[int], box: Box, block: NDArray[Any]) -> None:
@@ -101,25 +147,35 @@ def n_units(level: Level, box: Box) -> int:
 
 
 class _Walk:
-    def __init__(self, work: Work, stage: Stage) -> None:
+    def __init__(self, work: Work, stage: Stage, buffers: dict[int, NDArray[Any]], check: Callable[[], None]) -> None:
         self.work = work
         self.stage = stage
+        self.check = check
         self.units = dict.fromkeys(range(stage.first, stage.last + 1), 0)
         self.bytes_read = 0
         self.bytes_written = dict.fromkeys(self.units, 0)
+        self.write_s = dict.fromkeys(self.units, 0.0)
         self.stale: list[tuple[int, Box]] = []
+        self.buffers = buffers
 
     def build(self, k: int, box: Box, sink: Sink) -> None:
         """Build the blocks of level `k` in `box`; `sink` gets each block's box and pixels."""
         step = self.work.steps[k - 1]
         for target in cut(box, self.stage.blocks[k - self.stage.first]):
-            block = np.empty(shape_of(target), self.work.handles[k].dtype)
+            block = self._memory(k, shape_of(target))
             if k == self.stage.first:
                 self._read(step, target, block)
             else:
                 self.build(k - 1, own(step.edges, target), partial(_receive, step, target, block))
             self._write(k, target, block)
             sink(target, block)
+
+    def _memory(self, k: int, shape: Shape) -> NDArray[Any]:
+        """Return room for pixels of level `k`, the same each time: a block is done when its level's next begins."""
+        size, dtype = math.prod(shape), self.work.handles[k].dtype
+        if k not in self.buffers or self.buffers[k].size < size:
+            self.buffers[k] = np.empty(size, dtype)
+        return self.buffers[k][:size].reshape(shape)
 
     def rebuild(self, k: int, box: Box, dirty: Boxes) -> None:
         """Rebuild the write units of level `k` in `box` that hold `dirty` pixels; its stage has this level alone."""
@@ -142,7 +198,7 @@ class _Walk:
     def _rebuild_unit(self, k: int, unit: Box, patches: list[Box]) -> None:
         """Compute a unit whole, or read it and compute the `patches` of it that there are."""
         handle = self.work.handles[k]
-        block = handle.read(unit) if patches else np.empty(shape_of(unit), handle.dtype)
+        block = handle.read(unit) if patches else self._memory(k, shape_of(unit))
         self.bytes_read += block.nbytes if patches else 0
         for target in patches or [unit]:
             self._read(self.work.steps[k - 1], target, block[slices(target, [start for start, _ in unit])])
@@ -150,14 +206,22 @@ class _Walk:
 
     def _read(self, step: Step, target: Box, block: NDArray[Any]) -> None:
         source = self.work.handles[self.stage.first - 1]
+        if step.takes_chunks and source.gives_chunks:
+            # Each chunk is reduced while it is in the cache, and needs no place beside the others.
+            for chunk, pixels in source.chunks(step.window(target)):
+                self.bytes_read += pixels.nbytes
+                _receive(step, target, block, chunk, pixels)
+            return
         origin = [start for start, _ in target]
         for piece in cut(target, self.stage.piece):
             window = step.window(piece)
-            pixels = source.read(window)
+            pixels = source.read(window, self._memory(self.stage.first - 1, shape_of(window)))
             self.bytes_read += pixels.nbytes
             reduce_into(step, pixels, [start for start, _ in window], piece, block[slices(piece, origin)])
 
     def _write(self, k: int, target: Box, block: NDArray[Any]) -> None:
+        self.check()
+        started = time.perf_counter()
         handle, origin = self.work.handles[k], [start for start, _ in target]
         is_write = self.work.act == "write"
         size = self.stage.writes[k - self.stage.first] if is_write else handle.level.unit
@@ -171,6 +235,7 @@ class _Walk:
                     handle.write(box, pixels)
             self.units[k] += n_units(handle.level, box)
         self.bytes_written[k] += block.nbytes
+        self.write_s[k] += time.perf_counter() - started
 
 
 def _receive(step: Step, target: Box, block: NDArray[Any], child: Box, pixels: NDArray[Any]) -> None:

@@ -1,37 +1,32 @@
 """Runs a plan: in memory with numpy, or as a dask graph on whatever scheduler is active."""
 
 import os
-import pickle
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
-from uuid import uuid4
+from threading import Event
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ziggurat.boxes import Box, cut, slices
 from ziggurat.cascade import Record, Work, n_units, reduce_into, run_task
+from ziggurat.cluster import check_client, check_workers, needs_threads, run_distributed, warn_of_threads
+from ziggurat.errors import ModeError, StoppedError
+from ziggurat.graph import RunInGraph, Wanted, every, make_graph, run_in_graph
 from ziggurat.grid import Shape
+from ziggurat.handle import Handle
 from ziggurat.planning import Plan, Task
-from ziggurat.runtime import zarr_settings
-from ziggurat.store import Handle
+from ziggurat.policy import counted_retries
+from ziggurat.runtime import zarr_settings, zarr_threads
 
-if TYPE_CHECKING:
-    from dask.delayed import Delayed
-
-__all__ = ["chunk_size_bytes", "delayed", "run_dask", "run_here", "run_numpy", "write_patch"]
+__all__ = ["Scheduler", "chunk_size_bytes", "find_scheduler", "run_dask", "run_here", "run_numpy", "write_patch"]
 
 type Notify = Callable[[Record], None]
-type Wanted = Callable[[Task], bool]
-
-
-def _all(task: Task) -> bool:
-    return True
 
 
 def run_numpy(work: Work, writes: Sequence[Shape], notify: Notify) -> list[Record]:
@@ -44,144 +39,170 @@ def run_numpy(work: Work, writes: Sequence[Shape], notify: Notify) -> list[Recor
     """
     records: list[Record] = []
     settings = work.handles[0].settings
-    with zarr_settings(settings, None):
+    started = time.time()
+    with zarr_settings(settings, None), counted_retries() as retries:
         pixels = work.handles[0].read(work.handles[0].level.box) if work.steps else np.empty(0)
     with ThreadPoolExecutor(os.cpu_count()) as pool, zarr_settings(settings):
         for k, size in enumerate(writes, 1):
-            started = time.time()
             read = pixels.nbytes if k == 1 else 0
-            pixels = _build_level(work, k, size, pixels, pool)
+            pixels, write_s, n_retries = _build_level(work, k, size, pixels, pool)
+            n_retries += len(retries) if k == 1 else 0
             units = n_units(work.handles[k].level, work.handles[k].level.box)
-            records.append(Record(((k, units, pixels.nbytes),), read, started, time.time()))
+            finished = time.time()
+            level = ((k, units, pixels.nbytes),)
+            records.append(Record(level, read, started, finished, stage=k - 1, write_s=(write_s,), n_retries=n_retries))
             notify(records[-1])
+            started = finished
     return records
 
 
-def _build_level(work: Work, k: int, size: Shape, source: NDArray[Any], pool: ThreadPoolExecutor) -> NDArray[Any]:
+def _build_level(
+    work: Work, k: int, size: Shape, source: NDArray[Any], pool: ThreadPoolExecutor
+) -> tuple[NDArray[Any], float, int]:
     step, handle = work.steps[k - 1], work.handles[k]
     level = np.empty(handle.level.shape, handle.dtype)
 
-    def build(box: Box) -> None:
+    def build(box: Box) -> tuple[float, int]:
         block = level[slices(box)]
         reduce_into(step, source, (0,) * source.ndim, box, block)
-        handle.write(box, block)
+        started = time.perf_counter()
+        with counted_retries() as retries:
+            handle.write(box, block)
+        return time.perf_counter() - started, len(retries)
 
-    for _ in pool.map(build, cut(handle.level.box, size)):
-        pass
-    return level
+    done = list(pool.map(build, cut(handle.level.box, size)))
+    return level, sum(seconds for seconds, _ in done), sum(n for _, n in done)
 
 
-def run_here(work: Work, plan: Plan, notify: Notify, wanted: Wanted = _all) -> list[Record]:
+def run_here(work: Work, plan: Plan, notify: Notify, wanted: Wanted = every) -> list[Record]:
     """Run the `wanted` tasks in threads of this process, one stage after the other."""
     records: list[Record] = []
+    stop = Event()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for i in range(len(plan.stages)):
-            for record in pool.map(partial(run_task, work), filter(wanted, plan.tasks(i))):
-                records.append(record)
-                notify(record)
+        try:
+            for i in range(len(plan.stages)):
+                run = partial(run_task, work, check=partial(_check, stop))
+                for record in pool.map(run, filter(wanted, plan.tasks(i))):
+                    records.append(record)
+                    notify(record)
+        except BaseException:
+            stop.set()
+            raise
     return records
 
 
-def delayed(work: Work, plan: Plan, finish: Callable[[list[Record]], Any], wanted: Wanted = _all) -> "Delayed":
-    """Return the work as one dask collection; its value is what `finish` makes of the tasks' records."""
-    from dask.delayed import Delayed
-
-    graph, keys = _graph(work, plan, wanted)
-    name = f"ziggurat-report-{uuid4().hex}"
-    return Delayed(name, {**graph, name: (finish, list(keys))})
+def _check(stop: Event) -> None:
+    if stop.is_set():
+        raise StoppedError("the call that this task belongs to was stopped")
 
 
-def _graph(work: Work, plan: Plan, wanted: Wanted) -> tuple[dict[Any, Any], list[Any]]:
-    """Return the tasks as a plain graph, and the keys of their records.
+@dataclass(frozen=True, slots=True)
+class Scheduler:
+    """What runs a graph: a distributed client, or a `get` function of dask's."""
 
-    A task waits for the tasks of the stage before that write what it reads: those that the grids' arithmetic names
-    in a full rebuild, all of them in a regional one.
-    """
-    token = uuid4().hex
-    shared = f"ziggurat-work-{token}"
-    graph: dict[Any, Any] = {shared: work}
-    keys: list[Any] = []
-    barrier: list[Any] = []
-    for i, stage in enumerate(plan.stages):
-        name = f"ziggurat-level{stage.last}-{token}"
-        before = f"ziggurat-level{stage.first - 1}-{token}"
-        found = []
-        for task in filter(wanted, plan.tasks(i)):
-            if plan.is_regional or not i:
-                needed: list[Any] = barrier
-            else:
-                needed = [key for index in plan.waits(task) if (key := (before, *index)) in graph]
-            found.append((name, *task.index))
-            graph[found[-1]] = (_run, shared, task, needed)
-        barrier = [f"ziggurat-level{stage.last}-done-{token}"]
-        if plan.is_regional:
-            graph[barrier[0]] = (_done, found)
-        keys += found
-    return graph, keys
+    get: Callable[..., Any]
+    client: Any = None
 
 
-def _run(work: Work, task: Task, needed: list[Any]) -> Record:
-    return run_task(work, task)
-
-
-def _done(records: list[Record]) -> None:
-    """Stand for all tasks of a stage."""
-
-
-def run_dask(work: Work, plan: Plan, notify: Notify, wanted: Wanted = _all) -> list[Record]:
-    """Compute the `wanted` tasks on the active scheduler: threads, processes, or a distributed client.
+def find_scheduler(work: Work, plan: Plan, client: Any = None) -> Scheduler:
+    """Return the given client, or else whatever scheduler is active, and check that it can do the work.
 
     Raises
     ------
     StoreError
         When a level lies in a store that the workers cannot see.
+    MemoryLimitError
+        When a worker's threads together may need more than its memory limit.
+    ModeError
+        When the client cannot be waited for here.
     """
+    found = Scheduler(check_client(client).get, client) if client is not None else _active()
+    if found.client is not None or _uses_processes(found.get):
+        import cloudpickle
+
+        # Refused here already: dask would wrap what pickling raises.
+        cloudpickle.dumps(work)
+    if found.client is not None:
+        check_workers(found.client, work, plan.peak_bytes)
+    elif found.get is _threaded() and needs_threads(work):
+        warn_of_threads(_n_threads(), zarr_threads())
+    return found
+
+
+def _active() -> Scheduler:
+    from dask.base import get_scheduler
+
+    try:
+        found = get_scheduler() or _threaded()
+    except RuntimeError as e:
+        # dask refuses an asynchronous client, and a scheduler that is named and not there.
+        raise ModeError(
+            f"{e}: in an event loop, `await asyncio.to_thread(consolidate, ...)`, or "
+            "`await client.compute(consolidate(..., compute=False))`"
+        ) from e
+    owner = getattr(found, "__self__", None)
+    return Scheduler(found, check_client(owner) if type(owner).__module__.startswith("distributed") else None)
+
+
+def _threaded() -> Callable[..., Any]:
+    import dask.threaded
+
+    get: Callable[..., Any] = dask.threaded.get
+    return get
+
+
+def _uses_processes(get: Callable[..., Any]) -> bool:
+    import dask.multiprocessing
+
+    return get is dask.multiprocessing.get
+
+
+def _n_threads() -> int:
     import dask
+    from dask.system import CPU_COUNT
+
+    pool = dask.config.get("pool", None)
+    return int(getattr(pool, "_max_workers", 0) or dask.config.get("num_workers", None) or CPU_COUNT)
+
+
+def run_dask(work: Work, plan: Plan, scheduler: Scheduler, notify: Notify, wanted: Wanted = every) -> list[Record]:
+    """Compute the `wanted` tasks on a scheduler: threads, processes, or a distributed client."""
+    import dask
+
+    if scheduler.client is not None:
+        return run_distributed(scheduler.client, work, plan, notify, wanted)
+    if scheduler.get is not _threaded():
+        return _run_local(scheduler.get, work, plan, notify, wanted)
+    if (pool := dask.config.get("pool", None)) is not None:
+        return _run_local(partial(scheduler.get, pool=pool), work, plan, notify, wanted)
+    # A pool of our own: dask's default one does not survive a fork, and would let tasks run on after an error.
+    stop = Event()
+
+    def run(work: Work, task: Task, needed: list[Any]) -> Record:
+        return run_task(work, task, partial(_check, stop))
+
+    with ThreadPoolExecutor(_n_threads()) as pool:
+        try:
+            return _run_local(partial(scheduler.get, pool=pool), work, plan, notify, wanted, run)
+        except BaseException:
+            stop.set()
+            raise
+
+
+def _run_local(
+    get: Callable[..., Any], work: Work, plan: Plan, notify: Notify, wanted: Wanted, run: RunInGraph = run_in_graph
+) -> list[Record]:
     from dask.callbacks import Callback
 
-    collection = delayed(work, plan, list, wanted)
-    client = _distributed_client(collection)
-    if client is not None or _uses_processes(collection):
-        # Refused here already: dask would wrap what pickling raises.
-        pickle.dumps(work)
-    if client is not None:
-        return _run_distributed(client, *_graph(work, plan, wanted), notify)
+    graph, keys = make_graph(work, plan, wanted, run)
 
     def told(key: Any, result: Any, *_: Any) -> None:
         if isinstance(result, Record):
             notify(result)
 
-    with Callback(posttask=told):
-        (records,) = dask.compute(collection, optimize_graph=False)
-    return list(records)
-
-
-def _run_distributed(client: Any, graph: dict[Any, Any], keys: list[Any], notify: Notify) -> list[Record]:
-    from distributed import as_completed
-
-    futures = client.get(graph, keys, sync=False)
-    records = []
-    for future in as_completed(futures):
-        records.append(future.result())
-        notify(records[-1])
-    return records
-
-
-def _distributed_client(collection: Any) -> Any:
-    """Return the client that would compute `collection`, if it is a distributed one."""
-    from dask.base import get_scheduler
-
-    scheduler = get_scheduler(collections=[collection])
-    owner = getattr(scheduler, "__self__", None)
-    return owner if type(owner).__module__.startswith("distributed") else None
-
-
-def _uses_processes(collection: Any) -> bool:
-    import dask.multiprocessing
-    from dask.base import get_scheduler
-
-    scheduler = get_scheduler(collections=[collection])
-    return scheduler is dask.multiprocessing.get
+    # Given, not entered: callbacks that are entered hear of the graphs of all threads.
+    ours = Callback(posttask=told)._callback
+    return list(get(graph, keys, callbacks=[ours, *Callback.active]))
 
 
 def write_patch(handle: Handle, box: Box, patch: Any) -> None:

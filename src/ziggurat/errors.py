@@ -6,12 +6,14 @@ __all__ = [
     "GeometryError",
     "LevelError",
     "LockError",
+    "MemoryLimitError",
     "MetadataError",
     "MethodError",
     "ModeError",
     "PyramidNotFoundError",
     "ReadOnlyError",
     "RegionError",
+    "StoppedError",
     "StoreError",
     "ZigguratError",
 ]
@@ -41,6 +43,10 @@ class LockError(ZigguratError, TimeoutError):
     """Another call holds the pyramid."""
 
 
+class MemoryLimitError(ZigguratError, MemoryError):
+    """Workers whose memory does not hold what the plan needs."""
+
+
 class MetadataError(ZigguratError, ValueError):
     """Image metadata that cannot be read."""
 
@@ -63,6 +69,10 @@ class ReadOnlyError(ZigguratError, PermissionError):
 
 class RegionError(ZigguratError, IndexError):
     """A region that does not lie in the array."""
+
+
+class StoppedError(ZigguratError, RuntimeError):
+    """A task whose call was stopped meanwhile; callers see what stopped it instead."""
 
 
 class StoreError(ZigguratError, OSError):

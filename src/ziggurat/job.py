@@ -1,30 +1,35 @@
 """A plan together with its arrays: runs it, reports, verifies, and settles the account of what changed."""
 
+import logging
 import random
-import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ziggurat import engines
 from ziggurat.cascade import Record, Work
 from ziggurat.changes import Fingerprints, Journal, forget_marks, locked, task_name
-from ziggurat.errors import ReadOnlyError, StoreError
+from ziggurat.display import shown
+from ziggurat.errors import ReadOnlyError, StoreError, ZigguratError
+from ziggurat.events import OnProgress
+from ziggurat.graph import Wanted, every, make_delayed
 from ziggurat.grid import Shape
+from ziggurat.handle import Handle
 from ziggurat.planning import Plan, Task
 from ziggurat.pyramid import Pyramid
-from ziggurat.report import LevelCheck, LevelReport, Progress, Report, Verification
+from ziggurat.report import LevelCheck, LevelReport, Report, StageReport, Verification
 from ziggurat.sidecar import sweep
-from ziggurat.store import Handle, can_bookkeep, check_writable
+from ziggurat.store import can_bookkeep, check_writable
+from ziggurat.tell import Tell
 
 if TYPE_CHECKING:
     from dask.delayed import Delayed
 
-__all__ = ["Changes", "Job"]
+__all__ = ["Changes", "Job", "fingerprints"]
 
-type OnProgress = Callable[[Progress], None] | None
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,22 +48,32 @@ class Job(Plan):
     pyramid: Pyramid = field(repr=False)
     changes: Changes = field(default=Changes(), repr=False)
 
-    def run(self, progress: OnProgress = None, *, resume: bool = False, lock_timeout_s: float = 600.0) -> Report:
+    def run(
+        self,
+        progress: OnProgress = None,
+        *,
+        resume: bool = False,
+        lock_timeout_s: float = 600.0,
+        client: Any = None,
+    ) -> Report:
         """Do the work, and return what was done.
 
         Parameters
         ----------
-        progress : callable, optional
-            Called with a `Progress` after each task.
+        progress : callable or bool, optional
+            Called with events, each a `Progress`; True for a bar, False for nothing.
         resume : bool
             Do only what an interrupted run of the same plan left undone.
         lock_timeout_s : float
             Seconds to wait for another call on the same local pyramid.
+        client : distributed.Client, optional
+            What runs the tasks of mode ``"dask"``; whatever scheduler is active by default.
 
         Raises
         ------
-        ReadOnlyError, StoreError
-            Before anything is written, when a level cannot be written, or another plan is to be resumed.
+        ReadOnlyError, StoreError, MemoryLimitError
+            Before anything is written, when a level cannot be written, another plan is to be resumed, or the workers
+            have too little memory.
         LockError
             When another call holds the pyramid for too long.
         """
@@ -66,19 +81,26 @@ class Job(Plan):
         if not self.n_tasks:
             self._settle()
             return self.report([])
-        with locked(self.pyramid[0], lock_timeout_s):
-            seen = self.changes.seen or (None if self.is_regional else _fingerprints(self.pyramid))
-            records = self._run_journaled(work, progress, resume)
+        scheduler = self._scheduler(work, client)
+        with self._told(progress) as tell, locked(self.pyramid[0], lock_timeout_s):
+            seen = self.changes.seen or (None if self.is_regional else fingerprints(self.pyramid))
+            records = self._run_journaled(work, scheduler, tell, resume)
             self._settle(seen)
-        return self.report(records)
+            report = self.report(records, tell.elapsed_s)
+            tell.finish(report)
+        return report
 
-    def verify(self, progress: OnProgress, sample: float | None, repair: bool, lock_timeout_s: float) -> Verification:
+    def verify(
+        self, progress: OnProgress, sample: float | None, repair: bool, lock_timeout_s: float, client: Any = None
+    ) -> Verification:
         """Recompute and compare, and rewrite what differs if asked to; see `ziggurat.verify`."""
-        wanted = _all if sample is None else self._sampled(sample)
+        wanted = every if sample is None else self._sampled(sample)
         work = self._work("repair" if repair else "compare")
-        with locked(self.pyramid[0], lock_timeout_s) if repair else nullcontext():
-            records = self._execute(work, progress, wanted)
-        return self._verification(records, repair)
+        scheduler = self._scheduler(work, client)
+        with self._told(progress) as tell, locked(self.pyramid[0], lock_timeout_s) if repair else nullcontext():
+            verification = self._verification(self._execute(work, scheduler, tell, wanted), repair)
+            tell.finish(verification)
+        return verification
 
     def to_delayed(self) -> "Delayed":
         """Return the work as a dask collection that computes to the report; nothing runs before that.
@@ -88,27 +110,46 @@ class Job(Plan):
         ReadOnlyError, StoreError
             When a level cannot be written.
         """
-        return engines.delayed(self._work("write"), self, self.report)
+        return make_delayed(self._work("write"), self, self.report)
 
-    def _run_journaled(self, work: Work, progress: OnProgress, resume: bool) -> list[Record]:
+    def _scheduler(self, work: Work, client: Any) -> engines.Scheduler | None:
+        return engines.find_scheduler(work, self, client) if self.mode == "dask" and self.stages else None
+
+    def _run_journaled(self, work: Work, scheduler: engines.Scheduler | None, tell: Tell, resume: bool) -> list[Record]:
         source = self.pyramid[0]
         if self.mode != "dask" or self.n_tasks < 2 or not can_bookkeep(source):
-            return self._execute(work, progress, _all)
+            return self._execute(work, scheduler, tell, every)
         journal = Journal(source, self)
         done = journal.resume() if resume else journal.start()
         if done:
             for array in self.pyramid.arrays[1:]:
                 sweep(array)
-        records = self._execute(replace(work, note=journal.note), progress, lambda task: task_name(task) not in done)
+        tell.can_resume = True
+        noted = replace(work, note=journal.note)
+        records = self._execute(noted, scheduler, tell, lambda task: task_name(task) not in done)
         journal.clear()
         return records
 
-    def _execute(self, work: Work, progress: OnProgress, wanted: Callable[[Task], bool]) -> list[Record]:
-        notify = _Notify(self, progress, time.time())
+    def _execute(self, work: Work, scheduler: engines.Scheduler | None, tell: Tell, wanted: Wanted) -> list[Record]:
+        tell.start()
         if not self.stages:
-            return engines.run_numpy(work, self.writes, notify) if self.steps and self.writes else []
-        run = engines.run_dask if self.mode == "dask" else engines.run_here
-        return run(work, self, notify, wanted)
+            return engines.run_numpy(work, self.writes, tell.done) if self.steps and self.writes else []
+        if scheduler is None:
+            return engines.run_here(work, self, tell.done, wanted)
+        return engines.run_dask(work, self, scheduler, tell.done, wanted)
+
+    @contextmanager
+    def _told(self, progress: OnProgress) -> Iterator[Tell]:
+        """Tell callers and the log what happens; an error that stops the work says how far it came."""
+        with shown(progress) as show:
+            tell = Tell(self, show)
+            try:
+                yield tell
+            except BaseException as error:
+                if tell.n_units or not isinstance(error, ZigguratError):
+                    error.add_note(tell.how_far())
+                    logger.warning("stopped by %s: %s", type(error).__name__, tell.how_far())
+                raise
 
     def _work(self, act: Literal["write", "compare", "repair"]) -> Work:
         targets = self.pyramid.arrays[1:]
@@ -136,16 +177,22 @@ class Job(Plan):
             chosen.update(random.sample(names, max(1, round(share * len(names)))))
         return lambda task: task_name(task) in chosen
 
-    def report(self, records: Sequence[Record]) -> Report:
+    def report(self, records: Sequence[Record], elapsed_s: float | None = None) -> Report:
         """Make the report of what the tasks' `records` say was done."""
+        write_s = dict.fromkeys(range(1, len(self.levels)), 0.0)
+        for record in records:
+            for (k, _, _), seconds in zip(record.levels, record.write_s, strict=True):
+                write_s[k] += seconds
         levels = tuple(
-            LevelReport(self.levels[k].name, self.levels[k].shape, n, self.levels[k].n_units, size)
+            LevelReport(self.levels[k].name, self.levels[k].shape, n, self.levels[k].n_units, size, write_s[k])
             for k, (n, size) in self._counts(records).items()
         )
+        numbers = sorted({r.stage for r in records})
+        stages = tuple(_stage_report([r for r in records if r.stage == i], self.base) for i in numbers)
         read = sum(r.bytes_read for r in records)
-        elapsed_s = max(r.finished_s for r in records) - min(r.started_s for r in records) if records else 0.0
         about = (self.where, self.method, self.mode, self.reason)
-        return Report(*about, levels, self.n_tasks, read, self.peak_bytes, elapsed_s)
+        elapsed_s = _elapsed_s(records) if elapsed_s is None else elapsed_s
+        return Report(*about, levels, self.n_tasks, read, self.peak_bytes, elapsed_s, stages)
 
     def _verification(self, records: Sequence[Record], repaired: bool) -> Verification:
         stale: dict[int, list[Shape]] = {k: [] for k in range(1, len(self.levels))}
@@ -166,11 +213,24 @@ class Job(Plan):
         return done
 
 
-def _all(task: Task) -> bool:
-    return True
+def _elapsed_s(records: Sequence[Record]) -> float:
+    return max(r.finished_s for r in records) - min(r.started_s for r in records) if records else 0.0
 
 
-def _fingerprints(pyramid: Pyramid) -> Fingerprints | None:
+def _stage_report(records: Sequence[Record], base: int) -> StageReport:
+    return StageReport(
+        records[0].levels[0][0] + base,
+        records[0].levels[-1][0] + base,
+        len(records),
+        sum(r.bytes_read for r in records),
+        sum(size for r in records for _, _, size in r.levels),
+        _elapsed_s(records),
+        sum(r.finished_s - r.started_s for r in records),
+        sum(r.n_retries for r in records),
+    )
+
+
+def fingerprints(pyramid: Pyramid) -> Fingerprints | None:
     """Take the fingerprints of level 0, where its store tells them and can keep them.
 
     What lies in memory is hashed for want of times: only for who asks for what changed.
@@ -180,22 +240,3 @@ def _fingerprints(pyramid: Pyramid) -> Fingerprints | None:
     with suppress(StoreError):
         return Fingerprints.take(pyramid[0])
     return None
-
-
-class _Notify:
-    """Adds up the records of finished tasks and tells how far the work is."""
-
-    def __init__(self, plan: Plan, progress: Callable[[Progress], None] | None, start: float) -> None:
-        self.plan = plan
-        self.progress = progress
-        self.start = start
-        self.n_units = 0
-        self.n_bytes = 0
-
-    def __call__(self, record: Record) -> None:
-        self.n_units += sum(n for _, n, _ in record.levels)
-        self.n_bytes += record.bytes_read + sum(size for _, _, size in record.levels)
-        if self.progress is not None:
-            level = min(k for k, _, _ in record.levels)
-            elapsed = time.time() - self.start
-            self.progress(Progress(level, self.n_units, self.plan.n_units, self.n_bytes, elapsed))

@@ -1,14 +1,14 @@
-"""What a rebuild did, and how far it is: plain records that print themselves."""
+"""What a rebuild did: plain records that print themselves."""
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 from typing import Any
 
+from ziggurat.events import Progress
 from ziggurat.text import align, format_bytes, format_shape
 
-__all__ = ["LevelCheck", "LevelReport", "Progress", "Report", "Verification"]
+__all__ = ["LevelCheck", "LevelReport", "Progress", "Report", "StageReport", "Verification"]
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,8 @@ class LevelReport:
         Write units that were written, and that the level has.
     bytes_written
         Uncompressed bytes of the pixels that were written.
+    write_s
+        Seconds that encoding and storing them took, added up over tasks.
     """
 
     name: str
@@ -32,6 +34,42 @@ class LevelReport:
     n_units: int
     n_units_total: int
     bytes_written: int
+    write_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class StageReport:
+    """What one pass over a source did.
+
+    Parameters
+    ----------
+    first, last
+        Numbers of the finest and the coarsest level that it built.
+    n_tasks
+        Tasks that ran.
+    bytes_read, bytes_written
+        Uncompressed bytes.
+    elapsed_s
+        Seconds from the start of its first task to the end of its last, by the clocks of the workers.
+    task_s
+        Seconds that tasks took, added up.
+    n_retries
+        Operations on a store that were tried again; not those in threads of zarr's own, which are only logged.
+    """
+
+    first: int
+    last: int
+    n_tasks: int
+    bytes_read: int
+    bytes_written: int
+    elapsed_s: float
+    task_s: float
+    n_retries: int
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Bytes read and written per second, 0 where no time has passed."""
+        return (self.bytes_read + self.bytes_written) / self.elapsed_s if self.elapsed_s > 0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -56,6 +94,8 @@ class Report:
         What the plan promised: live bytes per task, at most.
     elapsed_s
         Wall time in seconds.
+    stages
+        What each pass did, in order.
 
     Examples
     --------
@@ -79,6 +119,7 @@ class Report:
     bytes_read: int
     peak_bytes: int
     elapsed_s: float
+    stages: tuple[StageReport, ...] = ()
 
     @property
     def n_units(self) -> int:
@@ -90,17 +131,31 @@ class Report:
         """Uncompressed bytes of the pixels that were written, over all levels."""
         return sum(level.bytes_written for level in self.levels)
 
+    @property
+    def n_retries(self) -> int:
+        """Operations on a store that were tried again."""
+        return sum(stage.n_retries for stage in self.stages)
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Bytes read and written per second, 0 where no time has passed."""
+        return (self.bytes_read + self.bytes_written) / self.elapsed_s if self.elapsed_s > 0 else 0.0
+
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain values, fit for JSON."""
-        return asdict(self) | {"n_units": self.n_units, "bytes_written": self.bytes_written}
+        names = ("n_units", "bytes_written", "n_retries", "bytes_per_s")
+        stages = [asdict(stage) | {"bytes_per_s": stage.bytes_per_s} for stage in self.stages]
+        return asdict(self) | {"stages": stages} | {name: getattr(self, name) for name in names}
 
     def __str__(self) -> str:
-        """Return the report as a plain-text table."""
-        return "\n".join([self._heading(), *align(self._rows()), self._totals()])
+        """Return the report as plain-text tables."""
+        stages = align(self._stage_rows()) if len(self.stages) > 1 else []
+        return "\n".join([self._heading(), *align(self._rows()), *stages, self._totals()])
 
     def _repr_html_(self) -> str:
-        """Return the report as a table for notebooks; it takes its colours from the page, light or dark."""
-        return f"{_html_table(self._heading(), self._rows())}<p>{escape(self._totals())}</p>"
+        """Return the report as tables for notebooks; they take their colours from the page, light or dark."""
+        stages = _html_table("", self._stage_rows()) if len(self.stages) > 1 else ""
+        return f"{_html_table(self._heading(), self._rows())}{stages}<p>{escape(self._totals())}</p>"
 
     def _heading(self) -> str:
         return f"{self.where}: {self.method} on {self.mode} ({self.reason})"
@@ -109,10 +164,14 @@ class Report:
         head = ("level", "shape", "units written", "written")
         return [head, *(_row(level) for level in self.levels)]
 
+    def _stage_rows(self) -> list[tuple[str, ...]]:
+        return [("levels", "tasks", "time", "speed", "retries"), *map(_stage_row, self.stages)]
+
     def _totals(self) -> str:
         tasks = "1 task" if self.n_tasks == 1 else f"{self.n_tasks:,} tasks"
         moved = f"read {format_bytes(self.bytes_read)}, wrote {format_bytes(self.bytes_written)}"
-        return f"{tasks}, {moved} in {self.elapsed_s:.2f} s, at most {format_bytes(self.peak_bytes)} per task"
+        retries = f", {self.n_retries:,} retries" if self.n_retries else ""
+        return f"{tasks}, {moved} in {self.elapsed_s:.2f} s, at most {format_bytes(self.peak_bytes)} per task{retries}"
 
 
 @dataclass(frozen=True)
@@ -210,53 +269,15 @@ class Verification:
         return [("level", "compared", "stale", "which"), *map(_check_row, self.levels)]
 
 
-@dataclass(frozen=True)
-class Progress:
-    """How far a rebuild is; handed to ``progress=`` callables.
-
-    Parameters
-    ----------
-    level
-        The finest level that is being written.
-    n_units, n_units_total
-        Write units done so far and in all, over all levels.
-    bytes_done
-        Uncompressed bytes that were read and written so far.
-    elapsed_s
-        Seconds since the start.
-
-    Examples
-    --------
-    >>> half = Progress(level=1, n_units=8, n_units_total=16, bytes_done=4_000_000, elapsed_s=2.0)
-    >>> half.fraction, half.bytes_per_s, half.remaining_s
-    (0.5, 2000000.0, 2.0)
-    """
-
-    level: int
-    n_units: int
-    n_units_total: int
-    bytes_done: int
-    elapsed_s: float
-
-    @property
-    def fraction(self) -> float:
-        """Share of the write units that are done, 0 to 1."""
-        return self.n_units / self.n_units_total if self.n_units_total else 1.0
-
-    @property
-    def bytes_per_s(self) -> float:
-        """Bytes read and written per second, 0 before time has passed."""
-        return self.bytes_done / self.elapsed_s if self.elapsed_s > 0 else 0.0
-
-    @property
-    def remaining_s(self) -> float:
-        """Seconds left at the pace so far, infinite before a unit is done."""
-        return self.elapsed_s * (1 / self.fraction - 1) if self.fraction else math.inf
-
-
 def _row(level: LevelReport) -> tuple[str, ...]:
     units = f"{level.n_units:,} of {level.n_units_total:,}"
     return level.name, format_shape(level.shape), units, format_bytes(level.bytes_written)
+
+
+def _stage_row(stage: StageReport) -> tuple[str, ...]:
+    levels = f"{stage.first}" if stage.first == stage.last else f"{stage.first}..{stage.last}"
+    speed = f"{format_bytes(stage.bytes_per_s)}/s"
+    return levels, f"{stage.n_tasks:,}", f"{stage.elapsed_s:.2f} s", speed, f"{stage.n_retries:,}"
 
 
 def _check_row(level: LevelCheck) -> tuple[str, ...]:

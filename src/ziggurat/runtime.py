@@ -153,12 +153,15 @@ def _limit_threads(max_workers: int | None) -> None:
         os.environ["ZARR_THREADING__MAX_WORKERS"] = str(max_workers)
 
 
-def zarr_threads() -> int:
-    """Return how many threads zarr's executor has in this process; it caps the calls of all tasks together."""
+def zarr_threads() -> int | None:
+    """Return how many threads zarr's executor was given in this process, None where zarr was left to itself.
+
+    The number caps the calls of all tasks together.
+    """
     import zarr
 
-    # As `concurrent.futures` has it where no number is given.
-    return int(zarr.config.get("threading.max_workers", None) or min(32, (os.cpu_count() or 1) + 4))
+    found = zarr.config.get("threading.max_workers", None)
+    return None if found is None else int(found)
 
 
 class _Markers:

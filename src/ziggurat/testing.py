@@ -1,11 +1,12 @@
-"""For tests of code that builds on Ziggurat: stores that count and stores that fail, and a hash of a directory.
+"""For tests of code that builds on Ziggurat: stores that count, that fail and that are slow, and a hash of a directory.
 
-Both wrap any zarr store, for synchronous and asynchronous calls alike, and may be put around one another: a
+They wrap any zarr store, for synchronous and asynchronous calls alike, and may be put around one another: a
 `CountingStore` around a `FlakyStore` counts attempts.
 """
 
 import copy
 import hashlib
+import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import WrapperStore
 
-__all__ = ["CountingStore", "FlakyStore", "tree_hash"]
+__all__ = ["CountingStore", "FlakyStore", "SlowStore", "tree_hash"]
 
 type Operation = Literal["get", "set", "delete", "list"]
 
@@ -200,6 +201,8 @@ class FlakyStore(_WatchedStore):
         How often each operation on a key fails.
     keys : callable, optional
         Says which keys (prefixes, for listings) fail; all by default.
+    every : int, optional
+        Fail each so many-th call instead, whatever its key, for ever.
 
     Examples
     --------
@@ -220,15 +223,52 @@ class FlakyStore(_WatchedStore):
         error: Callable[[], BaseException],
         n_errors: int = 1,
         keys: Callable[[str], bool] | None = None,
+        every: int | None = None,
     ) -> None:
         super().__init__(store)
         self._error = error
         self._n_errors = n_errors
         self._keys = keys
+        self._every = every
 
     def _before(self, operation: Operation, key: str) -> None:
-        if (self._keys is None or self._keys(key)) and self._tally.add(operation, key) <= self._n_errors:
+        if (self._keys is None or self._keys(key)) and self._fails(operation, key):
             raise self._error()
+
+    def _fails(self, operation: Operation, key: str) -> bool:
+        if self._every is not None:
+            return self._tally.add("get", "") % self._every == 0
+        return self._tally.add(operation, key) <= self._n_errors
+
+
+class SlowStore(_WatchedStore):
+    """Takes its time: each call holds its thread for a while.
+
+    Parameters
+    ----------
+    store : zarr store
+        The store to wrap.
+    delay_s : float
+        Seconds before each get, set, delete and listing.
+    keys : callable, optional
+        Says which keys (prefixes, for listings) are slow; all by default.
+
+    Examples
+    --------
+    >>> import zarr
+    >>> store = SlowStore(zarr.storage.MemoryStore(), 0.001)
+    >>> zarr.create_array(store, shape=(4,), chunks=(2,), dtype="uint8").shape
+    (4,)
+    """
+
+    def __init__(self, store: Store, delay_s: float, keys: Callable[[str], bool] | None = None) -> None:
+        super().__init__(store)
+        self._delay_s = delay_s
+        self._keys = keys
+
+    def _before(self, operation: Operation, key: str) -> None:
+        if self._keys is None or self._keys(key):
+            time.sleep(self._delay_s)
 
 
 def tree_hash(path: str | Path) -> dict[str, str]:

@@ -1,0 +1,65 @@
+"""Adds up what the tasks of a run report, and tells callers and the log how far it is."""
+
+import logging
+import time
+from collections.abc import Callable
+
+from ziggurat.cascade import Record
+from ziggurat.events import Finished, Progress, Started, TaskDone, UnitsDone
+from ziggurat.planning import Plan
+from ziggurat.report import Report, Verification
+
+__all__ = ["Tell"]
+
+logger = logging.getLogger("ziggurat.job")
+
+
+class Tell:
+    """Adds up the records of finished tasks, and tells how far the work is."""
+
+    def __init__(self, plan: Plan, show: Callable[[Progress], None]) -> None:
+        self.plan = plan
+        self.show = show
+        self.can_resume = False
+        self.started_s = time.monotonic()
+        self.level = min(1, len(plan.levels) - 1)
+        self.n_units = self.n_bytes = self.n_tasks = 0
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the work began."""
+        return time.monotonic() - self.started_s
+
+    def start(self) -> None:
+        """Begin, and count the time from now on."""
+        self.started_s = time.monotonic()
+        logger.info("%s: %s on %s, %d tasks", self.plan.where, self.plan.method, self.plan.mode, self.plan.n_tasks)
+        self.show(Started(*self._progress(), self.plan.n_tasks))
+
+    def done(self, record: Record) -> None:
+        """Tell of one finished task, and of the units that it wrote."""
+        self.n_bytes += record.bytes_read
+        for k, n_units, n_bytes in record.levels:
+            self.level = k
+            self.n_units += n_units
+            self.n_bytes += n_bytes
+            self.show(UnitsDone(*self._progress(), n_units))
+        self.n_tasks += 1
+        self.level = record.levels[0][0]
+        task_s = record.finished_s - record.started_s
+        logger.debug("%s: task %d of level %d took %.3f s", self.plan.where, self.n_tasks, self.level, task_s)
+        self.show(TaskDone(*self._progress(), self.n_tasks, self.plan.n_tasks, task_s, record.n_retries))
+
+    def finish(self, result: Report | Verification) -> None:
+        """Tell that all is done."""
+        logger.info("%s: done: %d units in %.2f s", self.plan.where, self.n_units, self.elapsed_s)
+        self.show(Finished(*self._progress(), result))
+
+    def how_far(self) -> str:
+        """Say what is done, and how to do the rest."""
+        rest = "resume=True does the rest" if self.can_resume else "run it again"
+        units = f"{self.n_units} of {self.plan.n_units} write units"
+        return f"{self.plan.where}: {units} were done after {self.elapsed_s:.1f} s; {rest}"
+
+    def _progress(self) -> tuple[int, int, int, int, float]:
+        return self.level + self.plan.base, self.n_units, self.plan.n_units, self.n_bytes, self.elapsed_s
