@@ -25,6 +25,11 @@ lint: $(VENV)/.ready-test ## check format, style and types
 
 bench: $(VENV)/.ready-bench ## run the benchmarks, see benchmarks/ for their options
 	$(RUN) benchmarks.run
+	$(RUN) benchmarks.regions
+	$(RUN) benchmarks.plan_scale
+	$(RUN) benchmarks.scaling
+	$(RUN) benchmarks.kernels
+	$(RUN) benchmarks.cold_start
 
 docs: $(VENV)/.ready-docs ## build the documentation into site/
 	$(RUN) mkdocs build --strict

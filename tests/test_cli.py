@@ -13,8 +13,10 @@ import pytest
 import zarr
 
 import ziggurat
-from ziggurat.cli import _parse_factors, _parse_nodata, _progress_texts, app, main
+from ziggurat.cli import app, main
 from ziggurat.demo import make_image, make_labels
+from ziggurat.display import progress_texts
+from ziggurat.parsing import parse_factors, parse_nodata
 from ziggurat.report import Progress
 
 type Run = Callable[..., tuple[int, str, str]]
@@ -153,16 +155,16 @@ def test_module_ends_with_the_exit_code(tmp_path: Path) -> None:
 # Values
 
 
-def test_parse_factors() -> None:
-    assert _parse_factors("2,3") == [2, 3]
-    assert _parse_factors("1x2x2,2") == [(1, 2, 2), 2]
+def testparse_factors() -> None:
+    assert parse_factors("2,3") == [2, 3]
+    assert parse_factors("1x2x2,2") == [(1, 2, 2), 2]
 
 
 def test_parse_nodata_keeps_integers() -> None:
-    assert _parse_nodata(str(2**53 + 1)) == 2**53 + 1
-    assert isinstance(_parse_nodata("-5"), int)
-    assert np.isnan(_parse_nodata("nan"))
-    assert _parse_nodata("1e3") == 1000.0
+    assert parse_nodata(str(2**53 + 1)) == 2**53 + 1
+    assert isinstance(parse_nodata("-5"), int)
+    assert np.isnan(parse_nodata("nan"))
+    assert parse_nodata("1e3") == 1000.0
 
 
 # info
@@ -252,8 +254,8 @@ def test_block_ceiling_is_a_setting(run: Run, image: Path, monkeypatch: pytest.M
 
 def test_progress_texts() -> None:
     record = Progress(level=2, n_units=1_000, n_units_total=4_000, bytes_done=60 * 2**20, elapsed_s=30.0)
-    assert _progress_texts(record) == ["level 2", "1,000/4,000 units", "2.0 MiB/s", "0:01:30 left"]
-    assert _progress_texts(Progress(1, 0, 4_000, 0, 0.0))[-1] == ""
+    assert progress_texts(record) == ["level 2", "1,000/4,000 units", "2.0 MiB/s", "0:01:30 left"]
+    assert progress_texts(Progress(1, 0, 4_000, 0, 0.0))[-1] == ""
 
 
 def read_all(terminal: int) -> str:
@@ -322,3 +324,19 @@ def test_demo_finds_a_wrong_pixel(run: Run, tmp_path: Path, monkeypatch: pytest.
     assert (code, err.count("\n")) == (1, 1)
     assert "level 1" in err
     assert "differs from its reference" in err
+
+
+def test_config_says_where_each_setting_comes_from(tmp_path):
+    file = tmp_path / "mine.json"
+    file.write_text('{"dask": {"max_tasks": 77}}')
+    environment = {**os.environ, "ZIGGURAT_CONFIG_PATH": str(file)}
+
+    def run(*arguments):
+        command = [sys.executable, "-m", "ziggurat.cli", "config", *arguments]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+    lines = {line.split()[0]: line for line in run().splitlines()}
+    assert "77" in lines["dask.max_tasks"] and str(file) in lines["dask.max_tasks"]
+    assert lines["consolidation.numpy_max_bytes"].endswith("default")
+    assert json.loads(run("--json"))["dask.max_tasks"] == {"value": 77, "origin": f"file {file}"}
+    assert "dask" in json.loads(run("--schema"))["properties"]

@@ -13,27 +13,36 @@ SOURCE = Path(ziggurat.__file__).parent
 
 # Finest grained first: a module imports only what stands before it.
 ORDER = [
-    *("errors", "text", "boxes", "geometry", "grid", "settings", "config"),
+    *("errors", "text", "boxes", "geometry", "grid", "layout", "settings", "config"),
     *("_taps", "_jit", "_jit_taps", "_generic", "_hot", "kernels"),
     *("stages", "regions", "dirty", "planning"),
-    *("policy", "runtime", "remote", "retry", "store", "cascade", "engines"),
-    *("ngff", "sidecar", "changes", "roi", "tabular", "patches", "pyramid", "tables"),
-    *("report", "job", "api", "testing", "demo", "cli"),
+    *("policy", "runtime", "remote", "retry", "store", "inline", "handle", "sidecar"),
+    *("cascade", "graph", "cluster", "engines", "sources"),
+    *("listing", "ngff", "geozarr", "metadata", "create", "provenance", "datatree"),
+    *("changes", "roi", "tabular", "patches", "pyramid", "opening", "tables", "given", "image", "labels"),
+    *("events", "report", "display", "tell", "job", "api", "complete", "building", "trees"),
+    *("readers", "details", "parsing", "testing", "demo", "cli"),
 ]
 
 OWNERS = {
-    "zarr": {"remote", "retry", "runtime", "sidecar", "store", "tabular", "testing", "demo"},
-    "dask": {"engines", "tabular"},
+    "zarr": {
+        *("remote", "retry", "runtime", "sidecar", "store", "inline", "handle", "tabular", "testing", "demo"),
+        *("create", "provenance", "image", "labels", "complete", "readers"),
+    },
+    "dask": {"engines", "graph", "tabular", "sources", "datatree", "readers"},
+    "xarray": {"datatree"},
+    "cloudpickle": {"engines", "provenance"},
+    "distributed": {"cluster"},
     "numba": {"_jit", "_jit_taps"},
     "tenacity": {"policy"},
     "filelock": {"changes"},
     "yaozarrs": {"ngff"},
     "pydantic": {"settings", "config", "ngff"},
-    "typer": {"cli"},
-    "rich": {"cli"},
+    "typer": {"cli", "parsing"},
+    "rich": {"cli", "display", "details"},
 }
 
-PURE = ["errors", "text", "boxes", "geometry", "grid", "stages", "regions", "dirty", "planning"]
+PURE = ["errors", "text", "boxes", "geometry", "grid", "layout", "stages", "regions", "dirty", "planning"]
 
 
 def modules():

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from yaozarrs import v04, v05
 
 from ziggurat.errors import MetadataError, ZigguratError
-from ziggurat.ngff import Axis, Dataset, Image, label_names, level_transform, read_image, scale_ratio
+from ziggurat.listing import label_names
+from ziggurat.ngff import Axis, Dataset, Image, level_transform, read_image, scale_ratio
 
 TCZYX = [
     {"name": "t", "type": "time", "unit": "second"},

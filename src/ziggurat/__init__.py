@@ -11,17 +11,25 @@ from ziggurat.runtime import apply_at_import, refresh_s3fs_config
 
 if TYPE_CHECKING:
     from ziggurat.api import consolidate, plan, verify
-    from ziggurat.pyramid import Pyramid, open_pyramid
+    from ziggurat.building import build
+    from ziggurat.complete import add_levels
+    from ziggurat.opening import open_pyramid, open_pyramids
+    from ziggurat.pyramid import Pyramid
     from ziggurat.report import Report, Verification
     from ziggurat.tables import read_regions
+    from ziggurat.trees import from_datatree
 
 __all__ = [
     "Pyramid",
     "Report",
     "Verification",
+    "add_levels",
+    "build",
     "consolidate",
+    "from_datatree",
     "get_config",
     "open_pyramid",
+    "open_pyramids",
     "plan",
     "read_regions",
     "refresh_s3fs_config",
@@ -34,8 +42,12 @@ _HOMES = {
     "Pyramid": "pyramid",
     "Report": "report",
     "Verification": "report",
+    "add_levels": "complete",
+    "build": "building",
     "consolidate": "api",
-    "open_pyramid": "pyramid",
+    "from_datatree": "trees",
+    "open_pyramid": "opening",
+    "open_pyramids": "opening",
     "plan": "api",
     "read_regions": "tables",
     "verify": "api",

@@ -9,10 +9,12 @@ from ziggurat import engines, kernels
 from ziggurat.changes import Fingerprints, changed_boxes, read_marks
 from ziggurat.config import get_config, write_block_ceiling
 from ziggurat.errors import DTypeError, GeometryError, MethodError, ModeError, RegionError
+from ziggurat.events import OnProgress
 from ziggurat.geometry import Edges, edges_from_factors, infer_edges
-from ziggurat.job import Changes, Job, OnProgress
+from ziggurat.job import Changes, Job
+from ziggurat.opening import Where, open_pyramid
 from ziggurat.planning import Limits, Plan, make_plan
-from ziggurat.pyramid import Pyramid, Where, open_pyramid
+from ziggurat.pyramid import Pyramid
 from ziggurat.regions import Boxes, as_box, as_boxes, normalize
 from ziggurat.remote import Backend, check_options
 from ziggurat.report import Report, Verification
@@ -21,7 +23,7 @@ from ziggurat.stages import Step
 if TYPE_CHECKING:
     from dask.delayed import Delayed
 
-__all__ = ["consolidate", "plan", "verify"]
+__all__ = ["consolidate", "limits", "plan", "verify"]
 
 type Regions = Iterable[Any] | Literal["touched", "marked", "changed"] | None
 type Factors = int | Sequence[int | Sequence[int]] | None
@@ -68,6 +70,7 @@ def verify(
     nodata: float | int | None = None,
     progress: OnProgress = None,
     lock_timeout_s: float = 600.0,
+    client: Any = None,
     storage_options: dict[str, Any] | None = None,
     backend: Backend = "fsspec",
 ) -> Verification:
@@ -79,7 +82,7 @@ def verify(
         Compare only this share of the tasks, chosen at random, at least one of each stage.
     repair : bool
         Rewrite the write units that differ, and no others.
-    target, method, mode, factors, nodata, progress, storage_options, backend
+    target, method, mode, factors, nodata, progress, client, storage_options, backend
         As in `consolidate`.
 
     Returns
@@ -103,7 +106,7 @@ def verify(
     pyramid = _opened(target, storage_options, backend)
     chosen = _plan(pyramid, method, mode, None, factors, nodata).mode
     made = replace(_plan(pyramid, method, "dask", None, factors, nodata), mode=chosen)
-    return _job(made, pyramid, Changes()).verify(progress, sample, repair, lock_timeout_s)
+    return _job(made, pyramid, Changes()).verify(progress, sample, repair, lock_timeout_s, client)
 
 
 def consolidate(
@@ -118,6 +121,7 @@ def consolidate(
     compute: bool = True,
     resume: bool = False,
     lock_timeout_s: float = 600.0,
+    client: Any = None,
     storage_options: dict[str, Any] | None = None,
     backend: Backend = "fsspec",
 ) -> "Report | Delayed":
@@ -143,14 +147,18 @@ def consolidate(
         Source pixels per target pixel, instead of what shapes and scales tell.
     nodata : number, optional
         Pixels of this value are left out by ``mean``, ``median``, ``mode``, ``min`` and ``max``.
-    progress : callable, optional
-        Called with a `Progress` after each task.
+    progress : callable or bool, optional
+        Called with `ziggurat.events`: `Started`, `UnitsDone`, `TaskDone` and `Finished`, each a `Progress`. True draws
+        a bar, in a terminal or a notebook, False nothing; by default a run of over ten seconds draws it on a terminal.
     compute : bool
         False returns a dask collection that computes to the report.
     resume : bool
         Do only what an interrupted dask run of the same plan left undone.
     lock_timeout_s : float
         Seconds to wait for another call on the same local pyramid.
+    client : distributed.Client, optional
+        Runs the tasks of mode ``"dask"``, instead of whatever scheduler is active. `dask.annotate` sets their
+        ``retries``, ``priority`` and ``resources``.
     storage_options, backend : optional
         As in `open_pyramid`, where `target` is a URL.
 
@@ -163,7 +171,7 @@ def consolidate(
     ZigguratError
         What cannot be done is refused before a byte changes: `PyramidNotFoundError`, `MetadataError`, `LevelError`,
         `GeometryError`, `RegionError`, `DTypeError`, `MethodError`, `ModeError`, `ReadOnlyError`, `StoreError`,
-        `LockError`.
+        `MemoryLimitError`, `LockError`.
 
     Examples
     --------
@@ -178,7 +186,7 @@ def consolidate(
     if not compute:
         return plan(pyramid, method=method, mode="dask", regions=regions, factors=factors, nodata=nodata).to_delayed()
     return plan(pyramid, method=method, mode=mode, regions=regions, factors=factors, nodata=nodata).run(
-        progress, resume=resume, lock_timeout_s=lock_timeout_s
+        progress, resume=resume, lock_timeout_s=lock_timeout_s, client=client
     )
 
 
@@ -201,15 +209,19 @@ def _plan(
         raise ModeError(f"mode {mode!r} does not exist: use 'auto', 'numpy' or 'dask'")
     chosen = pyramid.method if method == "auto" else method
     _check(pyramid, chosen, nodata)
+    steps = _steps(pyramid, chosen, factors, nodata)
+    return make_plan(pyramid.where, pyramid.levels, steps, mode, limits(), boxes)
+
+
+def limits() -> Limits:
+    """Return what the configuration allows, as it is now."""
     config = get_config()
-    limits = Limits(
+    return Limits(
         write_block_ceiling(config.dask.write_block_max_bytes, engines.chunk_size_bytes()),
         config.dask.max_tasks,
         config.consolidation.numpy_max_bytes,
         config.consolidation.partial_max_coverage,
     )
-    steps = _steps(pyramid, chosen, factors, nodata)
-    return make_plan(pyramid.where, pyramid.levels, steps, mode, limits, boxes)
 
 
 def _check(pyramid: Pyramid, method: str, nodata: float | int | None) -> None:

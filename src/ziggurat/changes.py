@@ -32,8 +32,8 @@ _HEADER = "journal/plan.json"
 
 
 @contextmanager
-def locked(array: "zarr.Array[Any]", timeout_s: float) -> Iterator[None]:
-    """Hold the pyramid of level 0 `array`, where it lies on a local file system.
+def locked(array: "zarr.Array[Any]", timeout_s: float, name: str = "lock") -> Iterator[None]:
+    """Hold the pyramid of level 0 `array`, or what else `name` stands for, where it lies on a local file system.
 
     The operating system lets go of the lock when the process dies.
 
@@ -46,7 +46,7 @@ def locked(array: "zarr.Array[Any]", timeout_s: float) -> Iterator[None]:
     if directory is None or array.read_only:
         yield
         return
-    path = directory / PREFIX / "lock"
+    path = directory / PREFIX / name
     path.parent.mkdir(exist_ok=True)
     lock = FileLock(path)
     try:

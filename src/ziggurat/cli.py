@@ -1,24 +1,19 @@
-"""The command line: ``ziggurat info | plan | consolidate | verify | demo``."""
+"""The command line: ``ziggurat info | build | plan | consolidate | verify | demo``."""
 
 import json
 import os
-import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from datetime import timedelta
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from ziggurat.errors import ZigguratError
-from ziggurat.report import Progress
-from ziggurat.text import format_bytes, format_shape
+from ziggurat.parsing import parse_bytes, parse_factors, parse_nodata, parse_numbers, parse_sizes
 
 if TYPE_CHECKING:
     from ziggurat.boxes import Box
-    from ziggurat.grid import Level
     from ziggurat.pyramid import Pyramid
 
 __all__ = ["app", "main"]
@@ -77,16 +72,63 @@ def _options(
 
 @app.command()
 def info(path: Where, level: Levels = None, as_json: Json = False) -> None:
-    """Show the levels of an image and the method that a rebuild would use."""
+    """Show the levels of an image, how they are stored and whether they are up to date; of a plate, all its images."""
     import ziggurat
+    from ziggurat import details
 
-    pyramid = ziggurat.open_pyramid(path, levels=level)
+    is_many = level is None and details.lists_images(path)
+    pyramids = list(ziggurat.open_pyramids(path)) if is_many else [ziggurat.open_pyramid(path, levels=level)]
     if as_json:
-        levels = [_level_values(record) for record in pyramid.levels]
-        values = {"name": pyramid.name, "axes": list(pyramid.axes), "method": pyramid.method, "levels": levels}
-        typer.echo(json.dumps(values, indent=2))
+        values = [details.describe(p) for p in pyramids]
+        typer.echo(json.dumps(values if is_many else values[0], indent=2))
+    elif is_many:
+        details.print_summary(path, pyramids)
     else:
-        _print_levels(pyramid)
+        details.print_pyramid(pyramids[0])
+
+
+@app.command()
+def build(
+    source: Annotated[str, typer.Argument(metavar="SRC", help="OME-Zarr image, zarr array, .tif or .npy file.")],
+    target: Annotated[str, typer.Argument(metavar="DST", help="The image to make; with --labels-of a label's name.")],
+    axes: Annotated[str | None, typer.Option(help="Names of the axes, as in czyx.")] = None,
+    scale: Annotated[str | None, typer.Option(help="Size of a pixel along each axis, as in 1,2,0.5,0.5.")] = None,
+    unit: Annotated[str | None, typer.Option(help="Unit of the spatial axes, as in micrometer.")] = None,
+    chunks: Annotated[str | None, typer.Option(help="Pixels per chunk, as in 1x512x512.")] = None,
+    shards: Annotated[str | None, typer.Option(help="Pixels per shard, as in 1x4096x4096.")] = None,
+    n_levels: Annotated[int | None, typer.Option(help="Number of levels, the finest among them.")] = None,
+    method: Method = "auto",
+    mode: Mode = "auto",
+    factors: Factors = None,
+    nodata: Nodata = None,
+    labels_of: Annotated[str | None, typer.Option(metavar="IMAGE", help="The image that SRC labels.")] = None,
+    version: Annotated[Literal["0.5", "0.4"], typer.Option(help="Of OME-Zarr.")] = "0.5",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete what is at DST first.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make an OME-Zarr image with all its levels."""
+    import ziggurat
+    from ziggurat.details import print_pyramid
+    from ziggurat.readers import opened
+
+    options: dict[str, Any] = {"factors": parse_factors(factors), "nodata": parse_nodata(nodata)}
+    options |= {"axes": axes, "chunks": parse_sizes(chunks), "shards": parse_sizes(shards), "n_levels": n_levels}
+    with opened(source) as data:
+        pyramid = ziggurat.build(
+            data,
+            target,
+            scale=parse_numbers(scale),
+            units=unit,
+            method=method,
+            mode=mode,
+            labels_of=labels_of,
+            version=version,
+            overwrite=overwrite,
+            progress=not quiet and sys.stderr.isatty(),
+            **options,
+        )
+    if not quiet:
+        print_pyramid(pyramid)
 
 
 @app.command()
@@ -103,7 +145,7 @@ def plan(
     """Show what a rebuild would do, without reading a pixel."""
     import ziggurat
 
-    options: dict[str, Any] = {"factors": _parse_factors(factors), "nodata": _parse_nodata(nodata)}
+    options: dict[str, Any] = {"factors": parse_factors(factors), "nodata": parse_nodata(nodata)}
     target, options["regions"] = _target(path, level, regions, write_block_max_bytes)
     typer.echo(ziggurat.plan(target, method=method, mode=mode, **options))
 
@@ -125,10 +167,10 @@ def consolidate(
     """Rebuild the coarser levels of an image from its finest level."""
     import ziggurat
 
-    options: dict[str, Any] = {"factors": _parse_factors(factors), "nodata": _parse_nodata(nodata)}
+    options: dict[str, Any] = {"factors": parse_factors(factors), "nodata": parse_nodata(nodata)}
     target, options["regions"] = _target(path, level, regions, write_block_max_bytes)
-    with _progress_bar(shown=not quiet and sys.stderr.isatty()) as progress:
-        report = ziggurat.consolidate(target, method=method, mode=mode, progress=progress, resume=resume, **options)
+    progress = not quiet and sys.stderr.isatty()
+    report = ziggurat.consolidate(target, method=method, mode=mode, progress=progress, resume=resume, **options)
     if as_json:
         typer.echo(json.dumps(report.to_dict(), indent=2))
     elif not quiet:
@@ -151,17 +193,36 @@ def verify(
     """Recompute the coarser levels and compare; exits 1 when something is stale."""
     import ziggurat
 
-    options: dict[str, Any] = {"factors": _parse_factors(factors), "nodata": _parse_nodata(nodata)}
+    options: dict[str, Any] = {"factors": parse_factors(factors), "nodata": parse_nodata(nodata)}
     target, _ = _target(path, level, None, None)
-    with _progress_bar(shown=not quiet and sys.stderr.isatty()) as progress:
-        check = ziggurat.verify(
-            target, method=method, mode=mode, sample=sample, repair=repair, progress=progress, **options
-        )
+    progress = not quiet and sys.stderr.isatty()
+    check = ziggurat.verify(
+        target, method=method, mode=mode, sample=sample, repair=repair, progress=progress, **options
+    )
     if as_json:
         typer.echo(json.dumps(check.to_dict(), indent=2))
     elif not quiet:
         typer.echo(check)
     return int(check.is_stale)
+
+
+@app.command()
+def config(
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of the configuration file.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show the settings in effect, and where each comes from."""
+    from ziggurat import config as settings
+
+    rows = settings.describe(settings.get_config())
+    if schema:
+        typer.echo(json.dumps(settings.schema(), indent=2))
+    elif as_json:
+        typer.echo(json.dumps({key: {"value": value, "origin": origin} for key, value, origin in rows}, indent=2))
+    else:
+        width = max(len(key) for key, _, _ in rows)
+        for key, value, origin in rows:
+            typer.echo(f"{key:<{width}}  {json.dumps(value):<13}  {origin}")
 
 
 @app.command()
@@ -217,93 +278,13 @@ def _target(
     import ziggurat
 
     if write_block_max_bytes is not None:
-        ziggurat.get_config().dask.write_block_max_bytes = _parse_bytes(write_block_max_bytes)
+        ziggurat.get_config().dask.write_block_max_bytes = parse_bytes(write_block_max_bytes)
     if not levels and regions is None:
         return path, None
     pyramid = ziggurat.open_pyramid(path, levels=levels)
     if regions is None or regions in ("changed", "marked"):
         return pyramid, regions
     return pyramid, ziggurat.read_regions(regions, pyramid)
-
-
-def _parse_bytes(text: str) -> int:
-    from ziggurat.config import parse_bytes
-
-    try:
-        return parse_bytes(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"{text!r}: {error}.") from None
-
-
-def _parse_factors(text: str | None) -> list[int | tuple[int, ...]] | None:
-    if text is None:
-        return None
-    try:
-        levels = [[int(factor) for factor in level.split("x")] for level in text.split(",")]
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} are no factors; write them as in 2,2,2 or 1x2x2,1x2x2.") from None
-    return [level[0] if len(level) == 1 else tuple(level) for level in levels]
-
-
-def _parse_nodata(text: str | None) -> int | float | None:
-    if text is None:
-        return None
-    try:
-        # An integer stays one: float would change values from 2**53 on.
-        return int(text) if re.fullmatch(r"[+-]?\d+", text) else float(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is no pixel value; write a number or nan.") from None
-
-
-def _level_values(level: "Level") -> dict[str, Any]:
-    return {
-        "name": level.name,
-        "shape": list(level.shape),
-        "dtype": str(level.dtype),
-        "chunk": list(level.chunk),
-        "shard": list(level.unit) if level.is_sharded else None,
-        "scale": None if level.scale is None else list(level.scale),
-    }
-
-
-def _print_levels(pyramid: "Pyramid") -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    title = f"{pyramid.name} ({', '.join(pyramid.axes)})"
-    table = Table(title=title, caption=f"method: {pyramid.method}", title_justify="left", caption_justify="left")
-    for column in ("level", "shape", "dtype", "chunk", "shard", "scale"):
-        table.add_column(column, justify="right")
-    for level in pyramid.levels:
-        values = _level_values(level)
-        sizes = ["-" if values[key] is None else format_shape(values[key]) for key in ("chunk", "shard")]
-        scale = "-" if values["scale"] is None else " ".join(f"{step:g}" for step in values["scale"])
-        table.add_row(level.name, format_shape(level.shape), values["dtype"], *sizes, scale)
-    # Into a file or a pipe a row stays one line; brackets in a name are no markup.
-    Console(width=None if sys.stdout.isatty() else 200, markup=False, emoji=False).print(table)
-
-
-@contextmanager
-def _progress_bar(shown: bool) -> Iterator[Callable[[Progress], None] | None]:
-    """Yield a callable that draws how far a rebuild is, or None where nobody would see it."""
-    if not shown:
-        yield None
-        return
-    from rich import progress
-    from rich.console import Console
-
-    level, *others = (progress.TextColumn(f"{{task.fields[texts][{i}]}}") for i in range(4))
-    with progress.Progress(level, progress.BarColumn(), *others, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None, texts=[""] * 4)
-        yield lambda record: bar.update(
-            task, completed=record.n_units, total=record.n_units_total, texts=_progress_texts(record)
-        )
-
-
-def _progress_texts(record: Progress) -> list[str]:
-    units = f"{record.n_units:,}/{record.n_units_total:,} units"
-    left = f"{timedelta(seconds=round(record.remaining_s))} left" if record.n_units else ""
-    return [f"level {record.level}", units, f"{format_bytes(record.bytes_per_s)}/s", left]
 
 
 if __name__ == "__main__":

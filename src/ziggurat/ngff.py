@@ -13,12 +13,23 @@ from pydantic import ValidationError
 from yaozarrs import v04, v05
 
 from ziggurat.errors import MetadataError
+from ziggurat.listing import REMEDY, not_an_image
 
-__all__ = ["Axis", "Dataset", "Image", "label_names", "level_transform", "lies_in_labels", "read_image", "scale_ratio"]
+__all__ = [
+    "AXIS_TYPES",
+    "Axis",
+    "Dataset",
+    "Image",
+    "level_transform",
+    "lies_in_labels",
+    "method_of",
+    "read_image",
+    "scale_ratio",
+]
 
 type _Multiscale = v04.Multiscale | v05.Multiscale
 
-_AXIS_TYPES = {"t": "time", "c": "channel", "z": "space", "y": "space", "x": "space"}
+AXIS_TYPES = {"t": "time", "c": "channel", "z": "space", "y": "space", "x": "space"}
 _NAMES = ("nearest", "stride", "linear", "cubic", "gaussian", "mean", "median", "mode", "min", "max")
 _METHODS = {
     **dict(zip(_NAMES, _NAMES, strict=True)),
@@ -27,10 +38,11 @@ _METHODS = {
     **dict.fromkeys(("bicubic", "tricubic"), "cubic"),
     **dict.fromkeys(("average", "localmean"), "mean"),
     "majority": "mode",
+    "med": "median",
+    "gauss": "gaussian",
     "minimum": "min",
     "maximum": "max",
 }
-_REMEDY = "levels=[...] with the arrays' paths opens them all the same"
 _UNION_MEMBERS = {"ScaleTransformation", "TranslationTransformation", "custom", "space", "time", "channel"}
 
 
@@ -98,25 +110,11 @@ def read_image(attributes: Mapping[str, Any], where: str, index: int = 0) -> Ima
     return Image(
         axes=tuple(Axis(axis.name, axis.type, axis.unit) for axis in multiscale.axes),
         datasets=_datasets(multiscale, f"{where}: multiscales[{index}]"),
-        method=_method(multiscale.type),
+        method=method_of(multiscale.type),
         is_label="image-label" in ome or lies_in_labels(where),
         name=multiscale.name,
         version=version,
     )
-
-
-def label_names(attributes: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the label images that the attributes of a ``labels`` group list; empty for any other group.
-
-    Examples
-    --------
-    >>> label_names({"ome": {"version": "0.5", "labels": ["cells"]}})
-    ('cells',)
-    """
-    match attributes.get("ome", attributes):
-        case {"labels": [*names]}:
-            return tuple(name for name in names if isinstance(name, str))
-    return ()
 
 
 def level_transform(
@@ -160,55 +158,28 @@ def _versioned(attributes: Mapping[str, Any], where: str) -> tuple[str, Mapping[
     if ome is None:
         return "0.4", attributes
     if not isinstance(ome, Mapping):
-        raise MetadataError(f"{where}: ome is {reprlib.repr(ome)}, not an object. {_REMEDY}.")
+        raise MetadataError(f"{where}: ome is {reprlib.repr(ome)}, not an object. {REMEDY}.")
     if (version := ome.get("version", "0.5")) != "0.5":
-        raise MetadataError(f"{where}: ome.version is {version!r}; 0.4 and 0.5 are read. {_REMEDY}.")
+        raise MetadataError(f"{where}: ome.version is {version!r}; 0.4 and 0.5 are read. {REMEDY}.")
     return "0.5", ome
 
 
 def _entry(ome: Mapping[str, Any], where: str, index: int) -> Mapping[str, Any]:
     if "multiscales" not in ome:
-        raise MetadataError(f"{where}: {_not_an_image(ome, where)}")
+        raise MetadataError(f"{where}: {not_an_image(ome, where)}")
     match ome["multiscales"]:
         case [*entries] if 0 <= index < len(entries) and isinstance(entries[index], Mapping):
             return dict(entries[index])
         case found:
             raise MetadataError(
-                f"{where}: multiscales has no object at index {index}: {reprlib.repr(found)}. {_REMEDY}."
+                f"{where}: multiscales has no object at index {index}: {reprlib.repr(found)}. {REMEDY}."
             )
-
-
-def _not_an_image(ome: Mapping[str, Any], where: str) -> str:
-    """Say what the group is instead, and what to open."""
-    match ome:
-        case {"plate": plate}:
-            kind, paths = "a plate", [f"{path}/0" for path in _paths(plate, "wells")]
-        case {"well": well}:
-            kind, paths = "a well", _paths(well, "images")
-        case {"labels": _}:
-            kind, paths = "a labels group", list(label_names(ome))
-        case {"series": [*paths]}:
-            kind = "a list of series"
-            where = where.rstrip("/\\").removesuffix("OME")
-        case {"bioformats2raw.layout": _}:
-            kind, paths = "a bioformats2raw collection", ["0"]
-        case _:
-            return f"no OME-Zarr image is described here (no multiscales). {_REMEDY}."
-    shown = ", ".join(f"{where.rstrip('/')}/{path}" for path in paths[:3])
-    more = f" (the first of {len(paths)})" if len(paths) > 3 else ""
-    return f"this is {kind}, not an image. Open one of its images: {shown or 'it lists none'}{more}."
-
-
-def _paths(parent: object, key: str) -> list[str]:
-    items = parent.get(key) if isinstance(parent, Mapping) else None
-    items = items if isinstance(items, list) else []
-    return [str(item["path"]) for item in items if isinstance(item, Mapping) and "path" in item]
 
 
 def _validate(version: str, entry: Mapping[str, Any], where: str) -> _Multiscale:
     """Let yaozarrs judge `entry`, once axes without a type have the one their name implies."""
     if version == "0.4" and entry.get("version", version) != version:
-        raise MetadataError(f"{where}.version is {entry['version']!r}; 0.4 and 0.5 are read. {_REMEDY}.")
+        raise MetadataError(f"{where}.version is {entry['version']!r}; 0.4 and 0.5 are read. {REMEDY}.")
     axes = entry.get("axes")
     if isinstance(axes, list):
         entry = {**entry, "axes": [_typed(axis) for axis in axes]}
@@ -219,12 +190,12 @@ def _validate(version: str, entry: Mapping[str, Any], where: str) -> _Multiscale
         try:
             return model.model_validate(entry)
         except ValidationError as error:
-            raise MetadataError(f"{where}{_problem(error)}. {_REMEDY}.") from error
+            raise MetadataError(f"{where}{_problem(error)}. {REMEDY}.") from error
 
 
 def _typed(axis: object) -> object:
-    if isinstance(axis, Mapping) and axis.get("type") is None and axis.get("name") in _AXIS_TYPES:
-        return {**axis, "type": _AXIS_TYPES[axis["name"]]}
+    if isinstance(axis, Mapping) and axis.get("type") is None and axis.get("name") in AXIS_TYPES:
+        return {**axis, "type": AXIS_TYPES[axis["name"]]}
     return axis
 
 
@@ -242,9 +213,9 @@ def _datasets(multiscale: _Multiscale, where: str) -> tuple[Dataset, ...]:
     paths = [dataset.path for dataset in datasets]
     for level, dataset in enumerate(datasets):
         if paths.index(dataset.path) != level:
-            raise MetadataError(f"{where}.datasets[{level}].path: {dataset.path!r} is listed twice. {_REMEDY}.")
+            raise MetadataError(f"{where}.datasets[{level}].path: {dataset.path!r} is listed twice. {REMEDY}.")
         if not all(map(isfinite, (*(dataset.scale or ()), *dataset.translation))):
-            raise MetadataError(f"{where}.datasets[{level}]: a transformation is not finite: {dataset}. {_REMEDY}.")
+            raise MetadataError(f"{where}.datasets[{level}]: a transformation is not finite: {dataset}. {REMEDY}.")
     return datasets
 
 
@@ -264,7 +235,8 @@ def _affine(transforms: Sequence[Any]) -> tuple[tuple[float, ...], tuple[float, 
     return scale, tuple(transforms[1].translation) if len(transforms) > 1 else (0.0,) * len(scale)
 
 
-def _method(word: str | None) -> str | None:
+def method_of(word: str | None) -> str | None:
+    """Return the method that a word of some metadata means; None where it means none of ours."""
     return _METHODS.get(re.sub(r"[\W_]", "", word or "").lower())
 
 

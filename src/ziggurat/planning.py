@@ -71,6 +71,8 @@ class Plan:
         Pixels of one write block of each level where everything is built in memory, else empty.
     dirty : tuple of Dirty, optional
         What is dirty in the level of each stage, for a regional rebuild; None for a full one.
+    base : int
+        Number of the first of `levels`: -1 where level 0 is written, too, from data that lies elsewhere.
     """
 
     where: str
@@ -81,6 +83,7 @@ class Plan:
     stages: tuple[Stage, ...] = ()
     writes: tuple[Shape, ...] = ()
     dirty: tuple[Dirty, ...] | None = None
+    base: int = 0
 
     @property
     def method(self) -> str:
@@ -170,7 +173,8 @@ class Plan:
         for k, level in enumerate(self.levels):
             how = _geometry(self.steps[k - 1]) if 0 < k <= len(self.steps) else ""
             sizes = (format_shape(level.shape), str(level.dtype), format_shape(level.chunk), format_shape(level.unit))
-            yield f"{k} {level.name}", *sizes, str(level.n_units), how
+            number = k + self.base
+            yield level.name if number < 0 else f"{number} {level.name}", *sizes, str(level.n_units), how
 
     def _stage_rows(self) -> Iterator[tuple[str, ...]]:
         for i, s in enumerate(self.stages, 1):
@@ -181,7 +185,8 @@ class Plan:
                 dirty = self.dirty[i - 1]
                 how = f"{dirty.n_units} units, {dirty.n_patched} of them patched"
                 n_tasks = len(dirty.cells)
-            yield f"{i}", f"{s.first}..{s.last}", f"{n_tasks}", blocks, format_bytes(s.peak_bytes), how
+            levels = f"{s.first + self.base}..{s.last + self.base}"
+            yield f"{i}", levels, f"{n_tasks}", blocks, format_bytes(s.peak_bytes), how
 
 
 def make_plan(

@@ -2,9 +2,11 @@
 
 from itertools import pairwise
 
+import dask.array as da
 import numpy as np
 import pytest
 from helpers import ome
+from zarr.storage import MemoryStore
 
 import ziggurat as zg
 from ziggurat.geometry import Window
@@ -43,3 +45,24 @@ def test_twice_the_chunk_has_a_coarser_level_of_one_chunk(way):
     report = way.rebuild(levels)
     assert [(level.shape, level.n_units) for level in report.levels] == [((64, 64, 64), 1)]
     assert (levels[1][...] == 5).all()
+
+
+INPUTS = {
+    "numpy": lambda pixels: pixels,
+    "dask 32": lambda pixels: da.from_array(pixels, chunks=32),
+    "dask 7": lambda pixels: da.from_array(pixels, chunks=7),
+}
+
+
+@pytest.mark.parametrize("mode", ["numpy", "dask"])
+@pytest.mark.parametrize("kind", INPUTS)
+def test_new_levels_are_those_of_the_shape(tmp_path, kind, mode):
+    pixels = np.random.default_rng(2).integers(0, 256, (100, 100), "uint8")
+    pyramid = zg.build(INPUTS[kind](pixels), tmp_path / "a", chunks=(32, 32), n_levels=5, mode=mode)
+    assert [level.shape for level in pyramid.levels] == [(n, n) for n in FLOOR]
+    assert [level.scale for level in pyramid.levels] == [(2.0**k, 2.0**k) for k in range(5)]
+
+
+def test_a_new_image_of_two_chunks_has_a_coarser_level():
+    pyramid = zg.build(np.zeros((128, 128, 128), "uint16"), MemoryStore(), chunks=(64, 64, 64))
+    assert [level.shape for level in pyramid.levels] == [(128, 128, 128), (64, 64, 64)]
