@@ -92,14 +92,14 @@ def _one_round(case: Case, names: Sequence[str], image: Path, tiny: Path) -> Non
             clear_levels(image)
             case.growth_bytes[name] = in_fresh_process(*arguments, environment=MEMORY_ENVIRONMENT)["growth_bytes"]
         clear_levels(image)
+        for path in (image, tiny):
+            shutil.rmtree(floor_directory(path), ignore_errors=True)
         os.sync()
         cost = {**in_fresh_process(*arguments), "growth_bytes": case.growth_bytes[name]}
         case.costs.setdefault(name, []).append(cost)
         print(f"{case.title}: {name} {cost['wall_s']:.2f} s", file=sys.stderr, flush=True)
         if name == "floor":
             case.written_bytes[name] = encoded_bytes(floor_directory(image))
-            shutil.rmtree(floor_directory(image))
-            shutil.rmtree(floor_directory(tiny))
         else:
             case.written_bytes[name] = sum(map(encoded_bytes, coarser_objects(image)))
             case.digests.setdefault(name, set()).add(tuple(digests(image)))
