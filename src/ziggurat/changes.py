@@ -176,8 +176,7 @@ class Journal:
     def clear(self) -> None:
         """Remove all records."""
         self.sidecar.delete(_HEADER)
-        for name in self.sidecar.names("journal"):
-            self.sidecar.delete(name)
+        self.sidecar.clear("journal")
 
 
 def task_name(task: Task) -> str:

@@ -54,13 +54,21 @@ class Sidecar:
             sync(self.store.delete(f"{self.prefix}/{name}"))
 
     def names(self, folder: str) -> list[str]:
-        """Return the names of the objects in `folder`, each with it."""
+        """Return the names of the objects in `folder`, each with it, without what killed writers left unfinished."""
+        return [name for name in self._listed(folder) if not name.endswith(".partial")]
+
+    def clear(self, folder: str) -> None:
+        """Delete all objects in `folder`, and what killed writers left unfinished there."""
+        for name in self._listed(folder):
+            self.delete(name)
+
+    def _listed(self, folder: str) -> list[str]:
         start = f"{self.prefix}/{folder}/"
         return sorted(f"{folder}/{key[len(start) :]}" for key in sync(_collect(self.store.list_prefix(start))))
 
 
 async def _collect(keys: AsyncIterator[str]) -> list[str]:
-    return [key async for key in keys if not key.endswith(".partial")]
+    return [key async for key in keys]
 
 
 def local_directory(array: "zarr.Array[Any]") -> Path | None:
