@@ -4,7 +4,19 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
-__all__ = ["Box", "Interval", "cut", "intersect", "is_empty", "n_pixels", "of_shape", "shape_of", "shift", "slices"]
+__all__ = [
+    "Box",
+    "Interval",
+    "corner",
+    "cut",
+    "intersect",
+    "is_empty",
+    "n_pixels",
+    "of_shape",
+    "shape_of",
+    "shift",
+    "slices",
+]
 
 type Interval = tuple[int, int]
 type Box = tuple[Interval, ...]
@@ -22,6 +34,11 @@ def of_shape(shape: Sequence[int]) -> Box:
 def shape_of(box: Box) -> tuple[int, ...]:
     """Return the number of pixels of `box` along each axis."""
     return tuple(stop - start for start, stop in box)
+
+
+def corner(box: Box) -> tuple[int, ...]:
+    """Return the first pixel of `box`."""
+    return tuple(start for start, _ in box)
 
 
 def n_pixels(box: Box) -> int:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ziggurat.boxes import Box, cut, intersect, is_empty, shape_of, slices
+from ziggurat.boxes import Box, corner, cut, intersect, is_empty, shape_of, slices
 from ziggurat.dirty import dirty_units
 from ziggurat.geometry import own
 from ziggurat.grid import Level, Shape, grid_shape
@@ -201,7 +201,7 @@ class _Walk:
         block = handle.read(unit) if patches else self._memory(k, shape_of(unit))
         self.bytes_read += block.nbytes if patches else 0
         for target in patches or [unit]:
-            self._read(self.work.steps[k - 1], target, block[slices(target, [start for start, _ in unit])])
+            self._read(self.work.steps[k - 1], target, block[slices(target, corner(unit))])
         self._write(k, unit, block)
 
     def _read(self, step: Step, target: Box, block: NDArray[Any]) -> None:
@@ -212,17 +212,17 @@ class _Walk:
                 self.bytes_read += pixels.nbytes
                 _receive(step, target, block, chunk, pixels)
             return
-        origin = [start for start, _ in target]
+        origin = corner(target)
         for piece in cut(target, self.stage.piece):
             window = step.window(piece)
             pixels = source.read(window, self._memory(self.stage.first - 1, shape_of(window)))
             self.bytes_read += pixels.nbytes
-            reduce_into(step, pixels, [start for start, _ in window], piece, block[slices(piece, origin)])
+            reduce_into(step, pixels, corner(window), piece, block[slices(piece, origin)])
 
     def _write(self, k: int, target: Box, block: NDArray[Any]) -> None:
         self.check()
         started = time.perf_counter()
-        handle, origin = self.work.handles[k], [start for start, _ in target]
+        handle, origin = self.work.handles[k], corner(target)
         is_write = self.work.act == "write"
         size = self.stage.writes[k - self.stage.first] if is_write else handle.level.unit
         for box in cut(target, size):
@@ -242,8 +242,8 @@ def _receive(step: Step, target: Box, block: NDArray[Any], child: Box, pixels: N
     """Reduce a finished block of the level below, `child`, into `block`; trailing pixels yield nothing."""
     box = step.sent(child)
     if not is_empty(box):
-        origin = [start for start, _ in target]
-        reduce_into(step, pixels, [start for start, _ in child], box, block[slices(box, origin)])
+        origin = corner(target)
+        reduce_into(step, pixels, corner(child), box, block[slices(box, origin)])
 
 
 def _ignore(box: Box, pixels: NDArray[Any]) -> None:

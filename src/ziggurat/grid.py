@@ -76,6 +76,10 @@ class Level:
         """Pixels of the largest write unit that the array really has."""
         return tuple(min(u, n) for u, n in zip(self.unit, self.shape, strict=True))
 
+    def index_of(self, box: Box) -> Shape:
+        """Return the grid index of the write unit in which `box` begins."""
+        return tuple(start // u for (start, _), u in zip(box, self.unit, strict=True))
+
     def bytes_of(self, shape: Sequence[int]) -> int:
         """Return the bytes of a box of `shape` pixels."""
         return math.prod(shape) * self.dtype.itemsize

@@ -121,7 +121,7 @@ class Handle:
         except Exception as e:
             # Codecs and stores raise what they like. What fails though the object can be had whole is torn; a failed
             # read is raised again.
-            index = tuple(start // u for (start, _), u in zip(box, self.level.unit, strict=True))
+            index = self.level.index_of(box)
             get_object(self.array.store, f"{self.array.path}/{self.array.metadata.encode_chunk_key(index)}".lstrip("/"))
             logger.warning("%s: %s cannot be decoded: %s", self.level.name, box, e)
             return False

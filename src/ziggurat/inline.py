@@ -18,7 +18,7 @@ from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.codec_pipeline import FusedCodecPipeline
 
-from ziggurat.boxes import Box, cut, intersect, shape_of, shift, slices
+from ziggurat.boxes import Box, corner, cut, intersect, shape_of, shift, slices
 from ziggurat.grid import Shape, ceil_div
 from ziggurat.runtime import is_synchronous
 
@@ -75,14 +75,14 @@ class Inline:
 
     def _parts(self, box: Box) -> Iterator[_Part]:
         """Yield what the pipeline asks of each write unit that `box` meets; wholeness is not told."""
-        origin = [start for start, _ in box]
+        origin = corner(box)
         grid = tuple((start // u, ceil_div(stop, u)) for (start, stop), u in zip(box, self.unit, strict=True))
         for cell in cut(grid, (1,) * len(grid)):
-            index = tuple(start for start, _ in cell)
-            corner = [i * u for i, u in zip(index, self.unit, strict=True)]
-            inside = intersect(box, tuple((c, c + u) for c, u in zip(corner, self.unit, strict=True)))
+            index = corner(cell)
+            first = [i * u for i, u in zip(index, self.unit, strict=True)]
+            inside = intersect(box, tuple((c, c + u) for c, u in zip(first, self.unit, strict=True)))
             key = self.array.store_path / self.array.metadata.encode_chunk_key(index)
-            yield key, self.spec, slices(shift(inside, corner)), slices(shift(inside, origin)), False
+            yield key, self.spec, slices(shift(inside, first)), slices(shift(inside, origin)), False
 
 
 def _n_threads() -> int:

@@ -121,7 +121,7 @@ class Job(Plan):
             return self._execute(work, scheduler, tell, every)
         journal = Journal(source, self)
         done = journal.resume() if resume else journal.start()
-        if done:
+        if resume:
             for array in self.pyramid.arrays[1:]:
                 sweep(array)
         tell.can_resume = True
@@ -197,7 +197,7 @@ class Job(Plan):
     def _verification(self, records: Sequence[Record], repaired: bool) -> Verification:
         stale: dict[int, list[Shape]] = {k: [] for k in range(1, len(self.levels))}
         for k, box in sorted(chain.from_iterable(r.stale for r in records)):
-            stale[k].append(tuple(start // u for (start, _), u in zip(box, self.levels[k].unit, strict=True)))
+            stale[k].append(self.levels[k].index_of(box))
         levels = tuple(
             LevelCheck(self.levels[k].name, n, self.levels[k].n_units, size, tuple(stale[k]))
             for k, (n, size) in self._counts(records).items()

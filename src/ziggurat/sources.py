@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ziggurat.boxes import Box, intersect, shape_of, slices
+from ziggurat.boxes import Box, corner, intersect, shape_of, slices
 from ziggurat.errors import DTypeError
 from ziggurat.grid import Level, Shape
 from ziggurat.settings import ZarrConfig
@@ -93,7 +93,7 @@ class DaskSource:
         """Return the pixels of `box`, in native byte order; each chunk that it touches is computed once."""
         pixels = np.empty(shape_of(box), self.dtype)
         for part, chunk in self.chunks(box):
-            pixels[slices(part, [start for start, _ in box])] = chunk
+            pixels[slices(part, corner(box))] = chunk
         return pixels
 
     def chunks(self, box: Box) -> Iterator[tuple[Box, NDArray[Any]]]:
@@ -101,7 +101,7 @@ class DaskSource:
         for index in product(*(_touched(s, *ab) for s, ab in zip(self.starts, box, strict=True))):
             where = tuple((s[i], s[i + 1]) for s, i in zip(self.starts, index, strict=True))
             part = intersect(box, where)
-            pixels = np.asarray(self._compute((self.name, *index)))[slices(part, [start for start, _ in where])]
+            pixels = np.asarray(self._compute((self.name, *index)))[slices(part, corner(where))]
             yield part, pixels.astype(self.dtype, copy=False)
 
     def _compute(self, key: tuple[Any, ...]) -> Any:
