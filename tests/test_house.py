@@ -13,20 +13,33 @@ SOURCE = Path(ziggurat.__file__).parent
 
 # Finest grained first: a module imports only what stands before it.
 ORDER = [
-    *("errors", "text", "boxes", "geometry", "grid", "layout", "settings", "config"),
+    *("errors", "text", "boxes", "geometry", "chunkaxis", "chunkgrid", "grid", "layout", "settings", "config"),
     *("_taps", "_jit", "_jit_taps", "_generic", "_hot", "kernels"),
     *("stages", "regions", "dirty", "planning"),
-    *("policy", "runtime", "remote", "retry", "store", "inline", "handle", "sidecar"),
+    *("policy", "runtime", "counted", "remote", "retry", "store", "inline", "handle", "sidecar"),
     *("cascade", "graph", "cluster", "engines", "sources"),
     *("listing", "ngff", "geozarr", "metadata", "create", "provenance", "datatree"),
     *("changes", "roi", "tabular", "patches", "pyramid", "opening", "tables", "given", "image", "labels"),
-    *("events", "report", "display", "tell", "job", "api", "complete", "building", "trees"),
-    *("readers", "details", "parsing", "testing", "demo", "cli"),
+    *("events", "report", "verification", "display", "tell", "job", "api", "complete", "building", "trees"),
+    *("readers", "details", "parsing", "testing", "demo"),
+    *("options", "cli_rebuild", "cli_images", "cli"),
 ]
 
 OWNERS = {
     "zarr": {
-        *("remote", "retry", "runtime", "sidecar", "store", "inline", "handle", "tabular", "testing", "demo"),
+        *(
+            "counted",
+            "remote",
+            "retry",
+            "runtime",
+            "sidecar",
+            "store",
+            "inline",
+            "handle",
+            "tabular",
+            "testing",
+            "demo",
+        ),
         *("create", "provenance", "image", "labels", "complete", "readers"),
     },
     "dask": {"engines", "graph", "tabular", "sources", "datatree", "readers"},
@@ -38,11 +51,14 @@ OWNERS = {
     "filelock": {"changes"},
     "yaozarrs": {"ngff"},
     "pydantic": {"settings", "config", "ngff"},
-    "typer": {"cli", "parsing"},
+    "typer": {"parsing", "options", "cli_rebuild", "cli_images", "cli"},
     "rich": {"cli", "display", "details"},
 }
 
-PURE = ["errors", "text", "boxes", "geometry", "grid", "layout", "stages", "regions", "dirty", "planning"]
+PURE = [
+    *("errors", "text", "boxes", "geometry", "chunkaxis", "chunkgrid", "grid", "layout"),
+    *("stages", "regions", "dirty", "planning"),
+]
 
 
 def modules():

@@ -12,14 +12,17 @@ from ziggurat.runtime import apply_at_import, refresh_s3fs_config
 if TYPE_CHECKING:
     from ziggurat.api import consolidate, plan, verify
     from ziggurat.building import build
+    from ziggurat.chunkgrid import ChunkGrid
     from ziggurat.complete import add_levels
     from ziggurat.opening import open_pyramid, open_pyramids
     from ziggurat.pyramid import Pyramid
-    from ziggurat.report import Report, Verification
+    from ziggurat.report import Report
     from ziggurat.tables import read_regions
     from ziggurat.trees import from_datatree
+    from ziggurat.verification import Verification
 
 __all__ = [
+    "ChunkGrid",
     "Pyramid",
     "Report",
     "Verification",
@@ -39,9 +42,10 @@ __all__ = [
 apply_at_import()
 
 _HOMES = {
+    "ChunkGrid": "chunkgrid",
     "Pyramid": "pyramid",
     "Report": "report",
-    "Verification": "report",
+    "Verification": "verification",
     "add_levels": "complete",
     "build": "building",
     "consolidate": "api",
