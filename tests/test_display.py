@@ -11,7 +11,7 @@ import ziggurat as zg
 from clusters import make_image, opened
 from ziggurat import display
 from ziggurat.events import Finished, Progress, Started
-from ziggurat.report import Verification
+from ziggurat.verification import Verification
 
 HALF = Progress(level=1, n_units=8, n_units_total=16, bytes_done=2**20, elapsed_s=1.0)
 
@@ -59,6 +59,16 @@ def test_off_a_terminal_nothing_is_drawn(tmp_path, capsys, monkeypatch):
     assert capsys.readouterr() == ("", "")
 
 
+def test_a_log_gets_few_lines(capsys):
+    with display.shown(True) as show:
+        for k in range(700):
+            show(Progress(level=1, n_units=k, n_units_total=700, bytes_done=k, elapsed_s=k / 10))
+    assert capsys.readouterr().err.splitlines() == [
+        "43%  level 1  300/700 units  10 B/s  0:00:40 left",
+        "86%  level 1  600/700 units  10 B/s  0:00:10 left",
+    ]
+
+
 def test_a_second_bar_is_no_error(monkeypatch):
     from rich.console import Console
     from rich.errors import LiveError
@@ -70,6 +80,7 @@ def test_a_second_bar_is_no_error(monkeypatch):
         raise LiveError("Only one live display may be active at once")
 
     monkeypatch.setattr(Console, "set_live", refuse)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     with display.shown(True) as show:
         show(HALF)
         show(HALF)

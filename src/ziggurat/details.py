@@ -7,12 +7,14 @@ from typing import Any
 from ziggurat.changes import Fingerprints, changed_boxes, read_marks
 from ziggurat.errors import StoreError
 from ziggurat.listing import image_paths
+from ziggurat.planning import Plan
 from ziggurat.pyramid import Pyramid
 from ziggurat.sidecar import stored_units
+from ziggurat.stages import Stage
 from ziggurat.store import open_group
 from ziggurat.text import format_bytes, format_shape
 
-__all__ = ["describe", "lists_images", "print_pyramid", "print_summary"]
+__all__ = ["describe", "describe_plan", "lists_images", "print_pyramid", "print_summary"]
 
 
 def lists_images(where: str) -> bool:
@@ -50,6 +52,32 @@ def _level(pyramid: Pyramid, k: int) -> dict[str, Any]:
         "bytes": level.nbytes,
         "stored_bytes": _stored_bytes(pyramid, k),
     }
+
+
+def describe_plan(plan: Plan) -> dict[str, Any]:
+    """Return what a plan would do, as values that JSON can hold."""
+    names = ("where", "method", "mode", "reason", "is_regional", "n_tasks", "n_units")
+    sizes = ("bytes_read", "bytes_written", "peak_bytes")
+    levels = [
+        {"name": level.name, "shape": list(level.shape), "unit": list(level.unit), "n_units": level.n_units}
+        for level in plan.levels
+    ]
+    dirty = plan.dirty or (None,) * len(plan.stages)
+    stages = [
+        {
+            "first": stage.first + plan.base,
+            "last": stage.last + plan.base,
+            "n_tasks": len(found.cells) if found else stage.n_tasks,
+            "n_units": found.n_units if found else sum(plan.levels[k].n_units for k in _built(stage)),
+            "peak_bytes": stage.peak_bytes,
+        }
+        for stage, found in zip(plan.stages, dirty, strict=True)
+    ]
+    return {name: getattr(plan, name) for name in (*names, *sizes)} | {"levels": levels, "stages": stages}
+
+
+def _built(stage: Stage) -> range:
+    return range(stage.first, stage.last + 1)
 
 
 def _codec(codec: Any) -> str:

@@ -1,4 +1,4 @@
-"""Draws how far a rebuild is: a bar in a terminal, one line of text in a notebook."""
+"""Draws how far a rebuild is: a bar in a terminal, one line of text in a notebook, a line now and then in a log."""
 
 import sys
 import time
@@ -18,6 +18,9 @@ LONG_S = 10.0
 EVERY_S = 0.2
 """A notebook gets a new text no more often."""
 
+LOG_EVERY_S = 30.0
+"""A file or a pipe gets a new line no more often."""
+
 
 @contextmanager
 def shown(progress: OnProgress) -> Iterator[Callable[[Progress], None]]:
@@ -27,8 +30,10 @@ def shown(progress: OnProgress) -> Iterator[Callable[[Progress], None]]:
             yield progress
         elif progress and (display := _notebook()) is not None:
             yield _Line(display)
-        elif progress or (progress is None and sys.stderr is not None and sys.stderr.isatty()):
+        elif progress is not False and sys.stderr is not None and sys.stderr.isatty():
             yield _Bar(stack, 0.0 if progress else LONG_S)
+        elif progress and sys.stderr is not None:
+            yield _Log()
         else:
             yield _ignore
 
@@ -69,6 +74,18 @@ class _Bar:
         except LiveError:
             # The terminal has another bar, of the caller or of another thread: this one is not drawn.
             self.bar.disable = True
+
+
+class _Log:
+    """Lines on a stderr that is no terminal: few, whatever the number of tasks, and none for what is short."""
+
+    def __init__(self) -> None:
+        self.told_s = 0.0
+
+    def __call__(self, record: Progress) -> None:
+        if record.elapsed_s - self.told_s >= LOG_EVERY_S:
+            self.told_s = record.elapsed_s
+            print(f"{record.fraction:.0%}", *progress_texts(record), sep="  ", file=sys.stderr, flush=True)
 
 
 class _Line:

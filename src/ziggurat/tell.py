@@ -7,7 +7,8 @@ from collections.abc import Callable
 from ziggurat.cascade import Record
 from ziggurat.events import Finished, Progress, Started, TaskDone, UnitsDone
 from ziggurat.planning import Plan
-from ziggurat.report import Report, Verification
+from ziggurat.report import Report
+from ziggurat.verification import Verification
 
 __all__ = ["Tell"]
 
@@ -57,7 +58,7 @@ class Tell:
 
     def how_far(self) -> str:
         """Say what is done, and how to do the rest."""
-        rest = "resume=True does the rest" if self.can_resume else "run it again"
+        rest = "resume=True (--resume) does the rest" if self.can_resume else "run it again"
         units = f"{self.n_units} of {self.plan.n_units} write units"
         return f"{self.plan.where}: {units} were done after {self.elapsed_s:.1f} s; {rest}"
 
