@@ -173,6 +173,20 @@ def test_report(engine, tmp_path):
     assert [stage["bytes_per_s"] > 0 for stage in data["stages"]] == [True] * len(report.stages)
 
 
+def test_requests_are_counted(engine, tmp_path):
+    make_image(tmp_path / "image")
+    with policy(max_retries=6, retry_on=["Slow Down"]):
+        pyramid = opened(flaky(tmp_path / "image", every=5))
+    report = zg.consolidate(pyramid, **engine())
+    # Each chunk is asked for once, however often that is tried; a second stage reads level 1 back.
+    read_back = 16 if report.mode == "dask" and len(report.stages) > 1 else 0
+    assert [(level.n_gets, level.n_sets) for level in report.levels] == [(read_back, 16), (0, 4)]
+    assert (report.n_gets, report.n_sets) == (64 + read_back, 20)
+    assert sum(stage.n_gets for stage in report.stages) == 64 + read_back
+    assert f"{84 + read_back} requests" in str(report)
+    assert json.loads(json.dumps(report.to_dict()))["n_gets"] == report.n_gets
+
+
 def test_log(engine, tmp_path, caplog):
     make_image(tmp_path / "image")
     with caplog.at_level("DEBUG", "ziggurat"):

@@ -36,6 +36,8 @@ def test_to_dict_survives_json() -> None:
         "n_units_total": 12,
         "bytes_written": 371_712,
         "write_s": 0.0,
+        "n_gets": 0,
+        "n_sets": 0,
     }
     assert (data["n_units"], data["bytes_written"], data["elapsed_s"]) == (29, 1_862_787, 1.5)
 

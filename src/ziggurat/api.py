@@ -17,8 +17,9 @@ from ziggurat.planning import Limits, Plan, make_plan
 from ziggurat.pyramid import Pyramid
 from ziggurat.regions import Boxes, as_box, as_boxes, normalize
 from ziggurat.remote import Backend, check_options
-from ziggurat.report import Report, Verification
+from ziggurat.report import Report
 from ziggurat.stages import Step
+from ziggurat.verification import Verification
 
 if TYPE_CHECKING:
     from dask.delayed import Delayed

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -27,7 +27,7 @@ from ziggurat.regions import Boxes, as_box
 from ziggurat.runtime import zarr_settings
 from ziggurat.stages import Stage, Step
 
-__all__ = ["Record", "Work", "reduce_into", "run_task"]
+__all__ = ["Record", "Work", "reduce_into", "run_task", "taken_requests"]
 
 type Sink = Callable[[Box, NDArray[Any]], None]
 
@@ -71,6 +71,8 @@ class Work:
         Told of each finished task, where it ran.
     spare : Spare
         Memory of finished tasks, for the next ones in this process.
+    pulse_s : float
+        Seconds between two messages, at least, in which a task on another machine tells how far it is.
     """
 
     steps: tuple[Step, ...]
@@ -79,11 +81,12 @@ class Work:
     act: Literal["write", "compare", "repair"] = "write"
     note: Callable[[Task], None] | None = None
     spare: "Spare" = field(default_factory=lambda: Spare(), repr=False, compare=False)
+    pulse_s: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What one task did.
+    """What one task did, or did so far.
 
     Attributes
     ----------
@@ -101,6 +104,11 @@ class Record:
         Seconds that encoding and storing (or comparing) took, for each of `levels`.
     n_retries : int
         Operations on a store that were tried again.
+    index : tuple of int
+        Place of the task in the grid of its stage.
+    requests : tuple of (int, int, int)
+        Number, objects (or parts) read and objects set or deleted of each level that was asked for any. Tasks that
+        run in one process at a time share one account: it is their sum that is right.
     """
 
     levels: tuple[tuple[int, int, int], ...]
@@ -111,29 +119,33 @@ class Record:
     stage: int = 0
     write_s: tuple[float, ...] = ()
     n_retries: int = 0
+    index: tuple[int, ...] = ()
+    requests: tuple[tuple[int, int, int], ...] = ()
 
 
-def _go_on() -> None:
+def _go_on(so_far: Record) -> None:
     """Let a task go on."""
 
 
-def run_task(work: Work, task: Task, check: Callable[[], None] = _go_on) -> Record:
+def run_task(work: Work, task: Task, pulse: Callable[[Record], None] = _go_on) -> Record:
     """Build the task's box of the last level of its stage and all that lies below it, or what is dirty of it.
 
-    `check` is called before each block is written, and raises where the work is to stop.
+    `pulse` is told before each block is written what was done so far, and raises where the work is to stop.
     """
-    started = time.time()
     with zarr_settings(work.handles[0].settings), counted_retries() as retries, work.spare.borrow() as buffers:
-        walk = _Walk(work, work.stages[task.stage], buffers, check)
+        walk = _Walk(work, task, buffers, retries, pulse)
         if task.dirty is None:
             walk.build(walk.stage.last, task.box, _ignore)
         else:
             walk.rebuild(walk.stage.last, task.box, task.dirty)
     if work.note is not None:
         work.note(task)
-    levels = tuple((k, n, walk.bytes_written[k]) for k, n in walk.units.items())
-    about = (tuple(walk.stale), task.stage, tuple(walk.write_s.values()), len(retries))
-    return Record(levels, walk.bytes_read, started, time.time(), *about)
+    return replace(walk.record(), requests=taken_requests(work))
+
+
+def taken_requests(work: Work) -> tuple[tuple[int, int, int], ...]:
+    """Return level, reads and writes of what this process asked of the stores since this was last called."""
+    return tuple((k, *found) for k, handle in enumerate(work.handles) if any(found := handle.requests.take()))
 
 
 def reduce_into(step: Step, pixels: NDArray[Any], origin: Sequence[int], box: Box, block: NDArray[Any]) -> None:
@@ -147,16 +159,32 @@ def n_units(level: Level, box: Box) -> int:
 
 
 class _Walk:
-    def __init__(self, work: Work, stage: Stage, buffers: dict[int, NDArray[Any]], check: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        work: Work,
+        task: Task,
+        buffers: dict[int, NDArray[Any]],
+        retries: Sequence[str],
+        pulse: Callable[[Record], None],
+    ) -> None:
         self.work = work
-        self.stage = stage
-        self.check = check
+        self.task = task
+        self.stage = stage = work.stages[task.stage]
+        self.started_s = time.time()
+        self.retries = retries
+        self.pulse = pulse
         self.units = dict.fromkeys(range(stage.first, stage.last + 1), 0)
         self.bytes_read = 0
         self.bytes_written = dict.fromkeys(self.units, 0)
         self.write_s = dict.fromkeys(self.units, 0.0)
         self.stale: list[tuple[int, Box]] = []
         self.buffers = buffers
+
+    def record(self) -> Record:
+        """Return what was done so far."""
+        levels = tuple((k, n, self.bytes_written[k]) for k, n in self.units.items())
+        about = (tuple(self.stale), self.task.stage, tuple(self.write_s.values()), len(self.retries), self.task.index)
+        return Record(levels, self.bytes_read, self.started_s, time.time(), *about)
 
     def build(self, k: int, box: Box, sink: Sink) -> None:
         """Build the blocks of level `k` in `box`; `sink` gets each block's box and pixels."""
@@ -220,7 +248,7 @@ class _Walk:
             reduce_into(step, pixels, corner(window), piece, block[slices(piece, origin)])
 
     def _write(self, k: int, target: Box, block: NDArray[Any]) -> None:
-        self.check()
+        self.pulse(self.record())
         started = time.perf_counter()
         handle, origin = self.work.handles[k], corner(target)
         is_write = self.work.act == "write"

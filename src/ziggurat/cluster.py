@@ -123,14 +123,14 @@ def _run(work: Work, task: Task, needed: list[Any]) -> Record:
     return run_task(work, task, _checks())
 
 
-def _checks() -> Callable[[], None]:
+def _checks() -> Callable[[Record], None]:
     """Return what raises once the client has taken the task back: distributed itself lets a running task go on."""
     from distributed import get_worker
 
     worker = get_worker()
     state = worker.state.tasks.get(worker.get_current_task())
 
-    def check() -> None:
+    def check(so_far: Record) -> None:
         if getattr(state, "state", "") == "cancelled":
             raise StoppedError("the call that this task belongs to was stopped")
 

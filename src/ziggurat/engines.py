@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from threading import Event
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ziggurat.boxes import Box, cut, slices
-from ziggurat.cascade import Record, Work, n_units, reduce_into, run_task
+from ziggurat.cascade import Record, Work, n_units, reduce_into, run_task, taken_requests
 from ziggurat.cluster import check_client, check_workers, needs_threads, run_distributed, warn_of_threads
 from ziggurat.errors import ModeError, StoppedError
 from ziggurat.graph import RunInGraph, Wanted, every, make_graph, run_in_graph
@@ -50,7 +50,8 @@ def run_numpy(work: Work, writes: Sequence[Shape], notify: Notify) -> list[Recor
             units = n_units(work.handles[k].level, work.handles[k].level.box)
             finished = time.time()
             level = ((k, units, pixels.nbytes),)
-            records.append(Record(level, read, started, finished, stage=k - 1, write_s=(write_s,), n_retries=n_retries))
+            record = Record(level, read, started, finished, stage=k - 1, write_s=(write_s,), n_retries=n_retries)
+            records.append(replace(record, requests=taken_requests(work)))
             notify(records[-1])
             started = finished
     return records
@@ -81,7 +82,7 @@ def run_here(work: Work, plan: Plan, notify: Notify, wanted: Wanted = every) -> 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         try:
             for i in range(len(plan.stages)):
-                run = partial(run_task, work, check=partial(_check, stop))
+                run = partial(run_task, work, pulse=partial(_check, stop))
                 for record in pool.map(run, filter(wanted, plan.tasks(i))):
                     records.append(record)
                     notify(record)
@@ -91,7 +92,7 @@ def run_here(work: Work, plan: Plan, notify: Notify, wanted: Wanted = every) -> 
     return records
 
 
-def _check(stop: Event) -> None:
+def _check(stop: Event, so_far: Record) -> None:
     if stop.is_set():
         raise StoppedError("the call that this task belongs to was stopped")
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ziggurat.report import Report, Verification
+    from ziggurat.report import Report
+    from ziggurat.verification import Verification
 
 __all__ = ["Finished", "OnProgress", "Progress", "Started", "TaskDone", "UnitsDone"]
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from zarr.buffer.cpu import NDBuffer
 
 from ziggurat.boxes import Box, shape_of, slices
+from ziggurat.counted import CountedStore, Requests
 from ziggurat.errors import StoreError
 from ziggurat.grid import Level, is_whole, round_up
 from ziggurat.inline import Inline
@@ -44,11 +45,15 @@ class Handle:
         with codec_pipeline(pipeline):
             # `write_empty_chunks` off: units that hold only fill are deleted, as every path must do alike.
             self.array = array.with_config(cast("Any", {"write_empty_chunks": False, **limits}))
+            self.requests = Requests()
+            # zarrs takes no wrapped stores, and its reads are not counted.
+            counted = CountedStore(self.array.store, self.requests)
+            self._source = self.array if pipeline.startswith("zarrs.") else remake(self.array, counted)
         # zarrs writes in place: a kill would leave torn chunks.
         with codec_pipeline(FUSED if pipeline.startswith("zarrs.") else pipeline):
-            self._writer = remake(self.array)
-            self._padded = _padded(self.array)
-        self._inline, self._inline_writer = Inline.of(self.array), Inline.of(self._writer)
+            self._writer = remake(self.array, counted)
+            self._padded = _padded(self._writer)
+        self._inline, self._inline_writer = Inline.of(self._source), Inline.of(self._writer)
         self.level = level_of(array)
         overhangs = any(n % u for n, u in zip(self.level.shape, self.level.unit, strict=True))
         self._gets_twice = overhangs and self._padded is not None and not is_synchronous(array.store)
@@ -94,9 +99,9 @@ class Handle:
 
     def _reader(self, box: Box) -> "zarr.Array[Any]":
         if not self._gets_twice or not is_whole(box, self.level):
-            return self.array
+            return self._source
         with codec_pipeline(self.settings.codec_pipeline or FUSED):
-            return remake(self.array, WholeObjects(self.array.store))
+            return remake(self.array, WholeObjects(self._source.store))
 
     def write(self, box: Box, pixels: NDArray[Any]) -> None:
         """Set the whole write units of `box` to `pixels` without reading what is there; fill-only units are deleted."""

@@ -19,10 +19,11 @@ from ziggurat.grid import Shape
 from ziggurat.handle import Handle
 from ziggurat.planning import Plan, Task
 from ziggurat.pyramid import Pyramid
-from ziggurat.report import LevelCheck, LevelReport, Report, StageReport, Verification
+from ziggurat.report import LevelReport, Report, StageReport
 from ziggurat.sidecar import sweep
 from ziggurat.store import can_bookkeep, check_writable
 from ziggurat.tell import Tell
+from ziggurat.verification import LevelCheck, Verification
 
 if TYPE_CHECKING:
     from dask.delayed import Delayed
@@ -183,9 +184,11 @@ class Job(Plan):
         for record in records:
             for (k, _, _), seconds in zip(record.levels, record.write_s, strict=True):
                 write_s[k] += seconds
+        asked = _requests(records)
         levels = tuple(
-            LevelReport(self.levels[k].name, self.levels[k].shape, n, self.levels[k].n_units, size, write_s[k])
+            LevelReport(level.name, level.shape, n, level.n_units, size, write_s[k], *asked.get(k, (0, 0)))
             for k, (n, size) in self._counts(records).items()
+            for level in [self.levels[k]]
         )
         numbers = sorted({r.stage for r in records})
         stages = tuple(_stage_report([r for r in records if r.stage == i], self.base) for i in numbers)
@@ -217,6 +220,15 @@ def _elapsed_s(records: Sequence[Record]) -> float:
     return max(r.finished_s for r in records) - min(r.started_s for r in records) if records else 0.0
 
 
+def _requests(records: Sequence[Record]) -> dict[int, tuple[int, int]]:
+    """Return how many objects of each level were read, and set or deleted."""
+    found: dict[int, tuple[int, int]] = {}
+    for k, n_gets, n_sets in chain.from_iterable(r.requests for r in records):
+        gets, sets = found.get(k, (0, 0))
+        found[k] = gets + n_gets, sets + n_sets
+    return found
+
+
 def _stage_report(records: Sequence[Record], base: int) -> StageReport:
     return StageReport(
         records[0].levels[0][0] + base,
@@ -227,6 +239,8 @@ def _stage_report(records: Sequence[Record], base: int) -> StageReport:
         _elapsed_s(records),
         sum(r.finished_s - r.started_s for r in records),
         sum(r.n_retries for r in records),
+        sum(n for r in records for _, n, _ in r.requests),
+        sum(n for r in records for _, _, n in r.requests),
     )
 
 

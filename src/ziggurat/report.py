@@ -1,14 +1,13 @@
 """What a rebuild did: plain records that print themselves."""
 
-from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 from typing import Any
 
 from ziggurat.events import Progress
-from ziggurat.text import align, format_bytes, format_shape
+from ziggurat.text import align, format_bytes, format_shape, html_table
 
-__all__ = ["LevelCheck", "LevelReport", "Progress", "Report", "StageReport", "Verification"]
+__all__ = ["LevelReport", "Progress", "Report", "StageReport"]
 
 
 @dataclass(frozen=True)
@@ -27,6 +26,9 @@ class LevelReport:
         Uncompressed bytes of the pixels that were written.
     write_s
         Seconds that encoding and storing them took, added up over tasks.
+    n_gets, n_sets
+        Objects (or parts of them) of this level that tasks asked its store for, and that they set or deleted; what
+        was tried again counts once.
     """
 
     name: str
@@ -35,6 +37,8 @@ class LevelReport:
     n_units_total: int
     bytes_written: int
     write_s: float = 0.0
+    n_gets: int = 0
+    n_sets: int = 0
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,9 @@ class StageReport:
         Seconds that tasks took, added up.
     n_retries
         Operations on a store that were tried again; not those in threads of zarr's own, which are only logged.
+    n_gets, n_sets
+        Objects (or parts of them) that its tasks asked stores for, the source's among them, and that they set or
+        deleted. Of two passes that overlap in time, a process may count a few to the other.
     """
 
     first: int
@@ -65,6 +72,8 @@ class StageReport:
     elapsed_s: float
     task_s: float
     n_retries: int
+    n_gets: int = 0
+    n_sets: int = 0
 
     @property
     def bytes_per_s(self) -> float:
@@ -137,13 +146,23 @@ class Report:
         return sum(stage.n_retries for stage in self.stages)
 
     @property
+    def n_gets(self) -> int:
+        """Objects, or parts of them, that tasks asked stores for, over all passes."""
+        return sum(stage.n_gets for stage in self.stages)
+
+    @property
+    def n_sets(self) -> int:
+        """Objects that tasks set or deleted, over all passes."""
+        return sum(stage.n_sets for stage in self.stages)
+
+    @property
     def bytes_per_s(self) -> float:
         """Bytes read and written per second, 0 where no time has passed."""
         return (self.bytes_read + self.bytes_written) / self.elapsed_s if self.elapsed_s > 0 else 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain values, fit for JSON."""
-        names = ("n_units", "bytes_written", "n_retries", "bytes_per_s")
+        names = ("n_units", "bytes_written", "n_retries", "n_gets", "n_sets", "bytes_per_s")
         stages = [asdict(stage) | {"bytes_per_s": stage.bytes_per_s} for stage in self.stages]
         return asdict(self) | {"stages": stages} | {name: getattr(self, name) for name in names}
 
@@ -154,8 +173,8 @@ class Report:
 
     def _repr_html_(self) -> str:
         """Return the report as tables for notebooks; they take their colours from the page, light or dark."""
-        stages = _html_table("", self._stage_rows()) if len(self.stages) > 1 else ""
-        return f"{_html_table(self._heading(), self._rows())}{stages}<p>{escape(self._totals())}</p>"
+        stages = html_table("", self._stage_rows()) if len(self.stages) > 1 else ""
+        return f"{html_table(self._heading(), self._rows())}{stages}<p>{escape(self._totals())}</p>"
 
     def _heading(self) -> str:
         return f"{self.where}: {self.method} on {self.mode} ({self.reason})"
@@ -165,108 +184,16 @@ class Report:
         return [head, *(_row(level) for level in self.levels)]
 
     def _stage_rows(self) -> list[tuple[str, ...]]:
-        return [("levels", "tasks", "time", "speed", "retries"), *map(_stage_row, self.stages)]
+        head = ("levels", "tasks", "time", "speed", "gets", "sets", "retries")
+        return [head, *map(_stage_row, self.stages)]
 
     def _totals(self) -> str:
         tasks = "1 task" if self.n_tasks == 1 else f"{self.n_tasks:,} tasks"
         moved = f"read {format_bytes(self.bytes_read)}, wrote {format_bytes(self.bytes_written)}"
+        requests = f" with {self.n_gets + self.n_sets:,} requests" if self.n_gets + self.n_sets else ""
         retries = f", {self.n_retries:,} retries" if self.n_retries else ""
-        return f"{tasks}, {moved} in {self.elapsed_s:.2f} s, at most {format_bytes(self.peak_bytes)} per task{retries}"
-
-
-@dataclass(frozen=True)
-class LevelCheck:
-    """What was compared in one level.
-
-    Parameters
-    ----------
-    name
-        Path of the level in its pyramid.
-    n_units, n_units_total
-        Write units that were compared, and that the level has.
-    bytes_compared
-        Uncompressed bytes of the pixels that were compared.
-    stale
-        Grid index of each write unit that differs from what its source gives.
-    """
-
-    name: str
-    n_units: int
-    n_units_total: int
-    bytes_compared: int
-    stale: tuple[tuple[int, ...], ...]
-
-
-@dataclass(frozen=True)
-class Verification:
-    """Which write units of a pyramid are stale.
-
-    Parameters
-    ----------
-    where, method
-        The pyramid, and how it was recomputed.
-    levels
-        The coarser levels, finest first.
-    repaired
-        Whether the stale units were rewritten.
-
-    Examples
-    --------
-    >>> check = Verification("cells.zarr", "mean", (LevelCheck("1", 16, 16, 32_768, ((0, 3),)),), repaired=False)
-    >>> check.is_stale, check.n_stale, check.bytes_compared
-    (True, 1, 32768)
-    >>> print(check)
-    cells.zarr: 1 write unit is stale (mean)
-    level  compared  stale  which
-        1  16 of 16      1   0.3
-    """
-
-    where: str
-    method: str
-    levels: tuple[LevelCheck, ...]
-    repaired: bool
-
-    @property
-    def n_stale(self) -> int:
-        """Write units that differ from what their sources give."""
-        return sum(len(level.stale) for level in self.levels)
-
-    @property
-    def is_stale(self) -> bool:
-        """Whether the pyramid is stale now: something differs and was not repaired."""
-        return self.n_stale > 0 and not self.repaired
-
-    @property
-    def bytes_compared(self) -> int:
-        """Uncompressed bytes of the pixels that were compared, over all levels."""
-        return sum(level.bytes_compared for level in self.levels)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the answer as plain values, fit for JSON."""
-        return asdict(self) | {
-            "n_stale": self.n_stale,
-            "is_stale": self.is_stale,
-            "bytes_compared": self.bytes_compared,
-        }
-
-    def __str__(self) -> str:
-        """Return the answer as a plain-text table."""
-        return "\n".join([self._heading(), *align(self._rows())])
-
-    def _repr_html_(self) -> str:
-        """Return the answer as a table for notebooks; it takes its colours from the page, light or dark."""
-        return _html_table(self._heading(), self._rows())
-
-    def _heading(self) -> str:
-        units = "1 write unit" if self.n_stale == 1 else f"{self.n_stale or 'no'} write units"
-        verb = "was" if self.n_stale == 1 else "were"
-        state = f"{verb} stale and {verb} repaired" if self.repaired and self.n_stale else "is stale"
-        if state == "is stale" and self.n_stale != 1:
-            state = "are stale"
-        return f"{self.where}: {units} {state} ({self.method})"
-
-    def _rows(self) -> list[tuple[str, ...]]:
-        return [("level", "compared", "stale", "which"), *map(_check_row, self.levels)]
+        time = f"in {self.elapsed_s:.2f} s{requests}"
+        return f"{tasks}, {moved} {time}, at most {format_bytes(self.peak_bytes)} per task{retries}"
 
 
 def _row(level: LevelReport) -> tuple[str, ...]:
@@ -277,22 +204,5 @@ def _row(level: LevelReport) -> tuple[str, ...]:
 def _stage_row(stage: StageReport) -> tuple[str, ...]:
     levels = f"{stage.first}" if stage.first == stage.last else f"{stage.first}..{stage.last}"
     speed = f"{format_bytes(stage.bytes_per_s)}/s"
-    return levels, f"{stage.n_tasks:,}", f"{stage.elapsed_s:.2f} s", speed, f"{stage.n_retries:,}"
-
-
-def _check_row(level: LevelCheck) -> tuple[str, ...]:
-    which = ", ".join(".".join(map(str, index)) for index in level.stale[:4]) + (
-        ", ..." if len(level.stale) > 4 else ""
-    )
-    return level.name, f"{level.n_units:,} of {level.n_units_total:,}", f"{len(level.stale):,}", which or "-"
-
-
-def _html_table(heading: str, rows: Sequence[Sequence[str]]) -> str:
-    head, *body = rows
-    cells = [_html_row(head, "th"), *(_html_row(row, "td") for row in body)]
-    caption = f'<caption style="color:inherit">{escape(heading)}</caption>'
-    return f'<table style="color:inherit">{caption}{"".join(cells)}</table>'
-
-
-def _html_row(cells: Iterable[str], tag: str) -> str:
-    return "<tr>" + "".join(f'<{tag} style="text-align:right">{escape(cell)}</{tag}>' for cell in cells) + "</tr>"
+    requests = (f"{stage.n_gets:,}", f"{stage.n_sets:,}", f"{stage.n_retries:,}")
+    return levels, f"{stage.n_tasks:,}", f"{stage.elapsed_s:.2f} s", speed, *requests

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ziggurat.boxes import Box, corner, intersect, shape_of, slices
+from ziggurat.counted import Requests
 from ziggurat.errors import DTypeError
 from ziggurat.grid import Level, Shape
 from ziggurat.settings import ZarrConfig
@@ -24,6 +25,7 @@ class Source(Protocol):
     level: Level
     dtype: np.dtype[Any]
     settings: ZarrConfig
+    requests: Requests
 
     @property
     def gives_chunks(self) -> bool:
@@ -55,6 +57,7 @@ class ArraySource:
     def __init__(self, pixels: NDArray[Any], unit: Shape, settings: ZarrConfig) -> None:
         self.pixels = pixels
         self.settings = settings
+        self.requests = Requests()
         self.level = Level("data", pixels.shape, pixels.dtype, unit, unit)
         self.dtype = self.level.native
 
@@ -82,6 +85,7 @@ class DaskSource:
         if any(n != n for sizes in array.chunks for n in sizes):
             raise DTypeError("the chunks of the dask array have unknown sizes: call compute_chunk_sizes() on it")
         self.settings = settings
+        self.requests = Requests()
         self.graph: Mapping[Any, Any] = dict(array.__dask_graph__())
         self.name = array.name
         self.starts = tuple(_starts(sizes) for sizes in array.chunks)

@@ -1,8 +1,9 @@
 """Sizes, shapes and tables as plain text, for people."""
 
 from collections.abc import Iterable, Sequence
+from html import escape
 
-__all__ = ["align", "format_bytes", "format_shape"]
+__all__ = ["align", "format_bytes", "format_shape", "html_table"]
 
 
 def format_bytes(n_bytes: float) -> str:
@@ -33,3 +34,15 @@ def align(rows: Sequence[Sequence[str]]) -> list[str]:
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+
+
+def html_table(heading: str, rows: Sequence[Sequence[str]]) -> str:
+    """Return rows, the first being the head, as a table that takes its colours from the page."""
+    head, *body = rows
+    cells = [_html_row(head, "th"), *(_html_row(row, "td") for row in body)]
+    caption = f'<caption style="color:inherit">{escape(heading)}</caption>'
+    return f'<table style="color:inherit">{caption}{"".join(cells)}</table>'
+
+
+def _html_row(cells: Iterable[str], tag: str) -> str:
+    return "<tr>" + "".join(f'<{tag} style="text-align:right">{escape(cell)}</{tag}>' for cell in cells) + "</tr>"
