@@ -1,5 +1,6 @@
 """The compiled path: whole windows of native pixels, laid out for the loops of ``_jit``."""
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -10,9 +11,10 @@ from numpy.typing import NDArray
 
 from ziggurat.geometry import Edges
 
-__all__ = ["can", "fits", "reduce", "reduce_copy"]
+__all__ = ["Walk", "can", "reduce_copy", "walk"]
 
 type Array = NDArray[Any]
+type Strides = tuple[int, ...]
 
 _MOST_SORTED = 64  # taps that `ranks` sorts: the lengths of runs are kept in a byte, the rows in the cache
 _MOST_SUMMED = 256  # taps whose sum of bytes fits 16 bits
@@ -26,6 +28,49 @@ class Axis(NamedTuple):
     factor: int
     source: int
     target: int
+
+
+class Loop(NamedTuple):
+    """A kernel of ``_jit``, the dtype it takes pixels as, the size and dtype of its scratch, and its parameters."""
+
+    kernel: Callable[..., None]
+    dtype: np.dtype[Any]
+    n_scratch: int
+    scratch: np.dtype[Any]
+    parameters: tuple[int, ...]
+
+
+class Walk(NamedTuple):
+    """How a compiled loop goes over source and target of one layout.
+
+    Attributes
+    ----------
+    run : callable
+        The compiled loop.
+    loop : Loop
+        What it takes.
+    grid : tuple of int
+        Targets and factors (z, y, x), strides of source and target (z, y), in pixels.
+    starts : tuple of (int, int)
+        Where it starts in source and target, once for each index of the axes beyond three, in pixels.
+    n_source, n_target : int
+        Pixels from the first to the last one of each, with all that lies between.
+    """
+
+    run: Callable[..., None]
+    loop: Loop
+    grid: tuple[int, ...]
+    starts: tuple[tuple[int, int], ...]
+    n_source: int
+    n_target: int
+
+    def reduce(self, src: Array, out: Array) -> None:
+        """Fill `out` from `src`."""
+        loop = self.loop
+        source, target = _flat(src, self.n_source, loop.dtype), _flat(out, self.n_target, loop.dtype)
+        scratch = np.empty(loop.n_scratch, loop.scratch)
+        for first_source, first_target in self.starts:
+            self.run(source[first_source:], target[first_target:], scratch, self.grid, *loop.parameters)
 
 
 def can(method: str, dtype: np.dtype[Any], edges: Edges, factors: Sequence[int]) -> bool:
@@ -43,12 +88,48 @@ def can(method: str, dtype: np.dtype[Any], edges: Edges, factors: Sequence[int])
     return method in ("min", "max") or (method == "mean" and count <= _MOST_SUMMED)
 
 
-def fits(src: Array, factors: Sequence[int], out: Array) -> bool:
-    """Say whether the loops can walk `src` and `out` where they lie."""
-    if not all(a.dtype.isnative and a.flags.aligned and _is_whole(a) for a in (src, out)):
-        return False
-    axes = _axes(src, factors, out)
-    row = axes[-1]
+def walk(src: Array, factors: tuple[int, ...], out: Array, method: str) -> Walk | None:
+    """Return the way over `src` and `out` where they lie; None where no loop can take it. `can` must hold.
+
+    The shape of `src` is that of `out` times `factors`.
+    """
+    if not (src.dtype.isnative and out.dtype.isnative and src.flags.aligned and out.flags.aligned):
+        return None
+    return _walk(method, src.dtype, out.shape, factors, src.strides, out.strides)
+
+
+@functools.lru_cache(1024)  # chunks are alike; working their layout out takes longer than many a loop over them
+def _walk(
+    method: str, dtype: np.dtype[Any], shape: Strides, factors: Strides, source: Strides, target: Strides
+) -> Walk | None:
+    from ziggurat import _jit
+
+    size = dtype.itemsize
+    if any(stride < 0 or stride % size for stride in (*source, *target)):
+        return None
+    axes = _axes(shape, factors, [s // size for s in source], [s // size for s in target])
+    if not _fits(axes):
+        return None
+    axes = [Axis(1, 1, 0, 0)] * (3 - len(axes)) + axes
+    outer, (z, y, x) = axes[:-3], axes[-3:]
+    loop = _loop(method, dtype, math.prod(factors), x.n, x.factor)
+    run = _jit.compiled(loop.kernel, loop.dtype, loop.scratch, len(loop.parameters))
+    grid = (z.n, y.n, x.n, z.factor, y.factor, x.factor, z.source, y.source, z.target, y.target)
+    starts = tuple(
+        (
+            sum(i * a.source for i, a in zip(index, outer, strict=True)),
+            sum(i * a.target for i, a in zip(index, outer, strict=True)),
+        )
+        for index in itertools.product(*(range(axis.n) for axis in outer))
+    )
+    n_source = 1 + sum((axis.n * axis.factor - 1) * axis.source for axis in axes)
+    n_target = 1 + sum((axis.n - 1) * axis.target for axis in axes)
+    return Walk(run, loop, grid, starts, n_source, n_target)
+
+
+def _fits(axes: Sequence[Axis]) -> bool:
+    """Say whether rows lie in line and are worth it, and no axis beyond three is reduced."""
+    row = axes[-1] if axes else Axis(1, 1, 1, 1)
     return (
         (row.source == 1 or row.n * row.factor == 1)
         and (row.target == 1 or row.n == 1)
@@ -57,42 +138,18 @@ def fits(src: Array, factors: Sequence[int], out: Array) -> bool:
     )
 
 
-def reduce(src: Array, factors: Sequence[int], out: Array, method: str) -> None:
-    """Fill `out` from `src`, whose shape is that of `out` times `factors`; `can` and `fits` must hold."""
-    from ziggurat import _jit
-
-    axes = _axes(src, factors, out)
-    axes = [Axis(1, 1, 0, 0)] * (3 - len(axes)) + axes
-    kernel, bits, scratch, parameters = _loop(method, src.dtype, math.prod(factors), axes[-1].n)
-    run = _jit.compiled(kernel, bits, scratch.dtype, len(parameters))
-    source, target = _flat(src, bits), _flat(out, bits)
-    outer, (z, y, x) = axes[:-3], axes[-3:]
-    grid = (z.n, y.n, x.n, z.factor, y.factor, x.factor, z.source, y.source, z.target, y.target)
-    for where in itertools.product(*(range(axis.n) for axis in outer)):
-        first_source = sum(i * axis.source for i, axis in zip(where, outer, strict=True))
-        first_target = sum(i * axis.target for i, axis in zip(where, outer, strict=True))
-        run(source[first_source:], target[first_target:], scratch, grid, *parameters)
-
-
 def reduce_copy(src: Array, factors: Sequence[int], out: Array, method: str) -> None:
-    """Do the same for any layout by way of copies, whose unreduced axes come first."""
+    """Fill `out` from `src` of any layout by way of copies, whose unreduced axes come first."""
     order = sorted(range(src.ndim), key=lambda axis: factors[axis] > 1)
     source = np.ascontiguousarray(src.transpose(order))
     target = np.empty([out.shape[axis] for axis in order], dtype=src.dtype)
-    reduce(source, [factors[axis] for axis in order], target, method)
+    found = walk(source, tuple(factors[axis] for axis in order), target, method)
+    assert found is not None
+    found.reduce(source, target)
     out.transpose(order)[...] = target
 
 
-class Loop(NamedTuple):
-    """A kernel of ``_jit``, the dtype it takes pixels as, its scratch and its parameters."""
-
-    kernel: Callable[..., None]
-    dtype: np.dtype[Any]
-    scratch: Array
-    parameters: tuple[int, ...]
-
-
-def _loop(method: str, dtype: np.dtype[Any], count: int, n_row: int) -> Loop:
+def _loop(method: str, dtype: np.dtype[Any], count: int, n_row: int, factor: int) -> Loop:
     from ziggurat import _jit
 
     pixel = np.dtype(np.uint8) if dtype.kind == "b" else dtype
@@ -100,29 +157,24 @@ def _loop(method: str, dtype: np.dtype[Any], count: int, n_row: int) -> Loop:
         bits = np.dtype(f"i{dtype.itemsize}") if dtype.kind == "f" else pixel
         infinity = int(np.array(np.inf, dtype).view(bits)) if dtype.kind == "f" else 0
         rank = (count - 1) // 2 if method == "median" else -1
-        return Loop(_jit.ranks, bits, np.empty((count + 2) * _jit.SEGMENT, bits), (rank, infinity))
+        return Loop(_jit.ranks, bits, (count + 2) * _jit.SEGMENT, bits, (rank, infinity))
     if method in ("min", "max"):
-        nan = np.full(1, np.nan if dtype.kind == "f" else 0, pixel)
-        return Loop(_jit.extremes, pixel, nan, (int(method == "max"),))
+        kernel = _jit.float_extremes if dtype.kind == "f" else _jit.int_extremes
+        return Loop(kernel, pixel, n_row * factor, pixel, (int(method == "max"),))
     if dtype.kind == "f":
-        return Loop(_jit.float_sums, pixel, np.empty(n_row), (int(method == "linear"),))
+        return Loop(_jit.float_sums, pixel, n_row, np.dtype(np.float64), (int(method == "linear"),))
     if dtype.itemsize == 8:
         flip = -(2**63) if dtype.kind == "u" else 0
-        return Loop(_jit.wide_means, np.dtype(np.int64), np.empty(2 * n_row, np.int64), (flip,))
+        return Loop(_jit.wide_means, np.dtype(np.int64), 2 * n_row, np.dtype(np.int64), (flip,))
     wider = np.dtype(f"{'i' if dtype.itemsize == 4 else pixel.kind}{2 * pixel.itemsize}")
-    return Loop(_jit.int_means, pixel, np.empty(n_row, wider), (int(method == "linear"),))
+    return Loop(_jit.int_means, pixel, 3 * n_row, wider, (int(method == "linear"),))
 
 
-def _is_whole(a: Array) -> bool:
-    """Say whether the strides are whole pixels, none backwards."""
-    return all(stride >= 0 and stride % a.itemsize == 0 for stride in a.strides)
-
-
-def _axes(src: Array, factors: Sequence[int], out: Array) -> list[Axis]:
-    """Return the loops over `out`, without axes of one pixel, unreduced neighbours merged where they lie in line."""
+def _axes(shape: Sequence[int], factors: Sequence[int], sources: Sequence[int], targets: Sequence[int]) -> list[Axis]:
+    """Return the loops over targets, but for axes of one pixel; unreduced neighbours in line are merged."""
     axes: list[Axis] = []
-    for n, factor, source, target in zip(out.shape, factors, src.strides, out.strides, strict=True):
-        axis = Axis(n, factor, source // src.itemsize, target // out.itemsize)
+    for axis in map(Axis._make, zip(shape, factors, sources, targets, strict=True)):
+        n, factor = axis[:2]
         if n * factor == 1:
             continue
         before = axes[-1] if axes else None
@@ -133,7 +185,7 @@ def _axes(src: Array, factors: Sequence[int], out: Array) -> list[Axis]:
     return axes
 
 
-def _flat(a: Array, dtype: np.dtype[Any]) -> Array:
+def _flat(a: Array, n: int, dtype: np.dtype[Any]) -> Array:
     """Return the memory from the first to the last pixel as one row: compiled once, for every layout."""
-    n = 1 + sum((size - 1) * stride for size, stride in zip(a.shape, a.strides, strict=True)) // a.itemsize
-    return np.lib.stride_tricks.as_strided(a, (n,), (a.itemsize,)).view(dtype)
+    row = a.reshape(n) if a.flags.c_contiguous else np.lib.stride_tricks.as_strided(a, (n,), (a.itemsize,))
+    return row.view(dtype)

@@ -12,7 +12,17 @@ from typing import Any
 import numba
 import numpy as np
 
-__all__ = ["SEGMENT", "compiled", "extremes", "float_sums", "int_means", "jitted", "ranks", "wide_means"]
+__all__ = [
+    "SEGMENT",
+    "compiled",
+    "float_extremes",
+    "float_sums",
+    "int_extremes",
+    "int_means",
+    "jitted",
+    "ranks",
+    "wide_means",
+]
 
 # Targets that `ranks` sorts at a time: their windows stay in the L1 cache.
 SEGMENT = 256
@@ -47,7 +57,8 @@ def jitted(kernel: Kernel, signature: Any) -> Kernel:
 def int_means(src: Any, out: Any, acc: Any, grid: Grid, away: int) -> None:
     """Means of integers of at most 32 bits, half to even, or half away from zero for a power of two of pixels.
 
-    A quotient that float64 rounds stays on its side of a tie: sums are below 2**52.
+    A quotient that float64 rounds stays on its side of a tie: sums are below 2**52. `acc` has room for a row of
+    targets and, where pixels are paired along it, for its source pixels.
     """
     nz, ny, nx, fz, fy, fx, sz, sy, oz, oy = grid
     count = fz * fy * fx
@@ -55,32 +66,62 @@ def int_means(src: Any, out: Any, acc: Any, grid: Grid, away: int) -> None:
     while 1 << shift < count:
         shift += 1
     half = (1 << shift) >> 1
+    sums, columns = acc[:nx], acc[nx : 3 * nx]
+    pairs = columns.reshape((nx, 2))
     for z in range(nz):
         for y in range(ny):
-            acc[:nx] = 0
-            for dz in range(fz):
-                for dy in range(fy):
-                    start = (z * fz + dz) * sz + (y * fy + dy) * sy
-                    row = src[start : start + nx * fx].reshape((nx, fx))
-                    if fx == 2:
-                        for x in range(nx):
-                            acc[x] += np.int64(row[x, 0]) + np.int64(row[x, 1])
-                    else:
+            base = z * fz * sz + y * fy * sy
+            if fx == 2:
+                # Across rows first, where pixels lie in line: that leaves half the work and an eighth of the time.
+                _add_rows(src, columns, base, fz, fy, sz, sy)
+                for x in range(nx):
+                    sums[x] = np.int64(pairs[x, 0]) + np.int64(pairs[x, 1])
+            else:
+                sums[:] = 0
+                for dz in range(fz):
+                    for dy in range(fy):
+                        start = base + dz * sz + dy * sy
+                        row = src[start : start + nx * fx].reshape((nx, fx))
                         for dx in range(fx):
                             for x in range(nx):
-                                acc[x] += np.int64(row[x, dx])
+                                sums[x] += np.int64(row[x, dx])
             target = out[z * oz + y * oy : z * oz + y * oy + nx]
             if away:
                 for x in range(nx):
-                    t = np.int64(acc[x])
+                    t = np.int64(sums[x])
                     target[x] = (t + half - (t < 0)) >> shift
             elif 1 << shift == count:
                 for x in range(nx):
-                    t = np.int64(acc[x])
+                    t = np.int64(sums[x])
                     target[x] = (t + (half - 1) + ((t >> shift) & 1)) >> shift
             else:
                 for x in range(nx):
-                    target[x] = np.int64(np.rint(np.int64(acc[x]) / count))
+                    target[x] = np.int64(np.rint(np.int64(sums[x]) / count))
+
+
+@numba.njit(nogil=True)
+def _add_rows(src: Any, columns: Any, base: int, fz: int, fy: int, sz: int, sy: int) -> None:
+    """Sum the rows of a row of windows, pixel by pixel; the usual two and four rows with the sums in registers."""
+    n = len(columns)
+    first = src[base : base + n]
+    if fz * fy == 1:
+        for x in range(n):
+            columns[x] = first[x]
+        return
+    step = sy if fy > 1 else sz
+    second = src[base + step : base + step + n]
+    if fz == 2 and fy == 2:
+        third, fourth = src[base + sz : base + sz + n], src[base + sz + sy : base + sz + sy + n]
+        for x in range(n):
+            columns[x] = np.int64(first[x]) + np.int64(second[x]) + np.int64(third[x]) + np.int64(fourth[x])
+        return
+    for x in range(n):
+        columns[x] = np.int64(first[x]) + np.int64(second[x])
+    for tap in range(2, fz * fy):
+        start = base + tap // fy * sz + tap % fy * sy
+        row = src[start : start + n]
+        for x in range(n):
+            columns[x] += np.int64(row[x])
 
 
 def wide_means(src: Any, out: Any, acc: Any, grid: Grid, flip: int) -> None:
@@ -138,8 +179,42 @@ def float_sums(src: Any, out: Any, acc: Any, grid: Grid, linear: int) -> None:
                 target[x] = t if t == t else np.nan
 
 
-def extremes(src: Any, out: Any, nan: Any, grid: Grid, greatest: int) -> None:
-    """Smallest or greatest value, the first in C order of equal ones; `nan` (one pixel) where there is a NaN."""
+def int_extremes(src: Any, out: Any, best: Any, grid: Grid, greatest: int) -> None:
+    """Smallest or greatest value of integers: of the rows of a window first, where pixels lie in line."""
+    nz, ny, nx, fz, fy, fx, sz, sy, oz, oy = grid
+    n = nx * fx
+    columns = best[:n]
+    windows = columns.reshape((nx, fx))
+    for z in range(nz):
+        for y in range(ny):
+            base = z * fz * sz + y * fy * sy
+            columns[:] = src[base : base + n]
+            for tap in range(1, fz * fy):
+                start = base + tap // fy * sz + tap % fy * sy
+                row = src[start : start + n]
+                if greatest:
+                    for x in range(n):
+                        columns[x] = max(columns[x], row[x])
+                else:
+                    for x in range(n):
+                        columns[x] = min(columns[x], row[x])
+            target = out[z * oz + y * oy : z * oz + y * oy + nx]
+            if fx == 2 and greatest:  # constant indices, for LLVM to vectorise
+                for x in range(nx):
+                    target[x] = max(windows[x, 0], windows[x, 1])
+            elif fx == 2:
+                for x in range(nx):
+                    target[x] = min(windows[x, 0], windows[x, 1])
+            else:
+                target[:] = windows[:, 0]
+                for dx in range(1, fx):
+                    for x in range(nx):
+                        v = windows[x, dx]
+                        target[x] = max(target[x], v) if greatest else min(target[x], v)
+
+
+def float_extremes(src: Any, out: Any, scratch: Any, grid: Grid, greatest: int) -> None:
+    """Smallest or greatest value, the first in C order of equal ones (zeros have signs); NaN if there is one."""
     nz, ny, nx, fz, fy, fx, sz, sy, oz, oy = grid
     for z in range(nz):
         for y in range(ny):
@@ -160,7 +235,7 @@ def extremes(src: Any, out: Any, nan: Any, grid: Grid, greatest: int) -> None:
                                 v = row[x, dx]
                                 best[x] = v if v < best[x] or v != v else best[x]
             for x in range(nx):
-                best[x] = best[x] if best[x] == best[x] else nan[0]
+                best[x] = best[x] if best[x] == best[x] else np.nan
 
 
 def ranks(src: Any, out: Any, rows: Any, grid: Grid, rank: int, infinity: int) -> None:

@@ -164,8 +164,8 @@ def _reduce_part(src: Array, edges: Edges, box: Box, out: Array, method: str, no
         factors = _factors(edges, box)
         compiled = _pays(method, src)
         hot = compiled and nodata is None and _hot.can(method, src.dtype, edges, factors)
-        if hot and _hot.fits(src, factors, out):
-            _hot.reduce(src, factors, out, method)
+        if hot and (walk := _hot.walk(src, factors, out, method)):
+            walk.reduce(src, out)
         else:
             _reduce_pieces(src, edges, box, out, method, nodata, compiled, factors if hot else None)
 
