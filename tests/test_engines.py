@@ -5,6 +5,7 @@ import pickle
 import re
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from math import inf
 
 import dask
 import pytest
@@ -16,7 +17,7 @@ from ziggurat.cascade import Work
 from ziggurat.events import Finished, Started, TaskDone, UnitsDone
 from ziggurat.graph import make_graph
 from ziggurat.handle import Handle
-from ziggurat.testing import CountingStore, FlakyStore
+from ziggurat.testing import CountingStore, FlakyStore, SlowStore
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -158,6 +159,27 @@ def test_events(engine, tmp_path):
     assert (events[0].n_units, events[-1].n_units, events[-1].report) == (0, 20, report)
     assert [e.n_units for e in events] == sorted(e.n_units for e in events)
     assert events[-1].bytes_done == report.bytes_read + report.bytes_written
+
+
+def test_units_are_told_as_they_are_written(engine, tmp_path, monkeypatch):
+    monkeypatch.setattr("ziggurat.cluster.PULSE_S", 0.0)
+    monkeypatch.setattr("ziggurat.cluster.MAX_PULSES_PER_S", inf)
+    make_image(tmp_path / "image")
+    config = zg.get_config().dask
+    before, config.max_tasks = config.max_tasks, 2
+    try:
+        plan = zg.plan(opened(SlowStore(LocalStore(tmp_path / "image"), 0.01)), **{"mode": engine()["mode"]})
+    finally:
+        config.max_tasks = before
+    events = []
+    plan.run(events.append, **{key: value for key, value in engine().items() if key == "client"})
+    heard = [event.n_new for event in events if isinstance(event, UnitsDone)]
+    assert sum(heard) == 20
+    # Processes of a pool tell when they are done, task by task; all others meanwhile.
+    if plan.mode == "numpy" or dask.config.get("scheduler", "") != "processes":
+        first_task = next(i for i, event in enumerate(events) if isinstance(event, TaskDone))
+        assert sum(isinstance(event, UnitsDone) for event in events[:first_task]) > 2
+    assert [e.bytes_done for e in events] == sorted(e.bytes_done for e in events)
 
 
 def test_report(engine, tmp_path):

@@ -3,15 +3,17 @@
 import logging
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 from ziggurat.cascade import Record, Work, run_task
-from ziggurat.errors import MemoryLimitError, ModeError, StoppedError
-from ziggurat.graph import Wanted, every, make_graph
+from ziggurat.errors import MemoryLimitError, ModeError
+from ziggurat.graph import Told, Wanted, every, make_graph
 from ziggurat.handle import Handle
 from ziggurat.planning import Plan, Task
+from ziggurat.pulse import listening, pulse
 from ziggurat.runtime import is_synchronous, zarr_threads
 from ziggurat.sidecar import sweep
 from ziggurat.text import format_bytes
@@ -22,6 +24,12 @@ logger = logging.getLogger(__name__)
 
 STOP_S = 60.0
 """How long a call that is interrupted waits for its tasks; they stop before the next block that they would write."""
+
+PULSE_S = 1.0
+"""A running task tells how far it is no more often; with many workers less often."""
+
+MAX_PULSES_PER_S = 20
+"""What all workers together send, so that the scheduler has nothing to do with it."""
 
 _IN_A_LOOP = (
     "an asynchronous client cannot be waited for in its own event loop: `await asyncio.to_thread(consolidate, ...)`, "
@@ -84,23 +92,24 @@ def warn_of_threads(n_threads: int, n_zarr: int | None) -> None:
         )
 
 
-def run_distributed(
-    client: Any, work: Work, plan: Plan, notify: Callable[[Record], None], wanted: Wanted = every
-) -> list[Record]:
+def run_distributed(client: Any, work: Work, plan: Plan, told: Told, wanted: Wanted = every) -> list[Record]:
     """Run the `wanted` tasks on the workers of `client`.
 
     `dask.annotate` is honoured: priorities, resources, retries of tasks. Records are let go as they arrive, so that a
     worker that dies takes little with it; what it had begun runs again elsewhere.
     """
-    graph, keys = make_graph(work, plan, wanted, _run)
     before = _workers(client)
-    futures = client.get(graph, keys, sync=False)
+    work = replace(work, pulse_s=max(PULSE_S, len(before) / MAX_PULSES_PER_S))
+    graph, keys = make_graph(work, plan, wanted, _run)
     records: list[Record] = []
+    futures: list[Any] = []
     try:
-        with _seceded():
+        with listening(client, graph.token, told.so_far) as check, _seceded():
+            futures = client.get(graph, keys, sync=False)
             for record in _arriving(client, futures):
+                check()
                 records.append(record)
-                notify(record)
+                told.done(record)
     except BaseException:
         _stop(client, futures)
         raise
@@ -120,21 +129,7 @@ def _workers(client: Any) -> set[str]:
 
 
 def _run(work: Work, task: Task, needed: list[Any]) -> Record:
-    return run_task(work, task, _checks())
-
-
-def _checks() -> Callable[[Record], None]:
-    """Return what raises once the client has taken the task back: distributed itself lets a running task go on."""
-    from distributed import get_worker
-
-    worker = get_worker()
-    state = worker.state.tasks.get(worker.get_current_task())
-
-    def check(so_far: Record) -> None:
-        if getattr(state, "state", "") == "cancelled":
-            raise StoppedError("the call that this task belongs to was stopped")
-
-    return check
+    return run_task(work, task, pulse(work.pulse_s))
 
 
 def _arriving(client: Any, futures: Sequence[Any]) -> Iterator[Record]:

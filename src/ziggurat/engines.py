@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,7 +17,7 @@ from ziggurat.boxes import Box, cut, slices
 from ziggurat.cascade import Record, Work, n_units, reduce_into, run_task, taken_requests
 from ziggurat.cluster import check_client, check_workers, needs_threads, run_distributed, warn_of_threads
 from ziggurat.errors import ModeError, StoppedError
-from ziggurat.graph import RunInGraph, Wanted, every, make_graph, run_in_graph
+from ziggurat.graph import RunInGraph, Told, Wanted, every, make_graph, run_in_graph
 from ziggurat.grid import Shape
 from ziggurat.handle import Handle
 from ziggurat.planning import Plan, Task
@@ -26,10 +26,8 @@ from ziggurat.runtime import zarr_settings, zarr_threads
 
 __all__ = ["Scheduler", "chunk_size_bytes", "find_scheduler", "run_dask", "run_here", "run_numpy", "write_patch"]
 
-type Notify = Callable[[Record], None]
 
-
-def run_numpy(work: Work, writes: Sequence[Shape], notify: Notify) -> list[Record]:
+def run_numpy(work: Work, writes: Sequence[Shape], told: Told) -> list[Record]:
     """Read level 0 at once and build the chain in memory, two adjacent levels at a time.
 
     Parameters
@@ -42,59 +40,71 @@ def run_numpy(work: Work, writes: Sequence[Shape], notify: Notify) -> list[Recor
     started = time.time()
     with zarr_settings(settings, None), counted_retries() as retries:
         pixels = work.handles[0].read(work.handles[0].level.box) if work.steps else np.empty(0)
+    n_retries, n_read = len(retries), pixels.nbytes
     with ThreadPoolExecutor(os.cpu_count()) as pool, zarr_settings(settings):
         for k, size in enumerate(writes, 1):
-            read = pixels.nbytes if k == 1 else 0
-            pixels, write_s, n_retries = _build_level(work, k, size, pixels, pool)
-            n_retries += len(retries) if k == 1 else 0
-            units = n_units(work.handles[k].level, work.handles[k].level.box)
-            finished = time.time()
-            level = ((k, units, pixels.nbytes),)
-            record = Record(level, read, started, finished, stage=k - 1, write_s=(write_s,), n_retries=n_retries)
+            level = np.empty(work.handles[k].level.shape, work.handles[k].dtype)
+            about: dict[str, Any] = {"stage": k - 1, "write_s": (0.0,), "n_retries": n_retries}
+            record = Record(((k, 0, 0),), n_read, started, started, **about)
+            for wrote in _build_level(work, k, size, pixels, level, pool):
+                record = _grown(record, *wrote)
+                told.so_far(record)
             records.append(replace(record, requests=taken_requests(work)))
-            notify(records[-1])
-            started = finished
+            told.done(records[-1])
+            pixels, started, n_retries, n_read = level, time.time(), 0, 0
     return records
 
 
 def _build_level(
-    work: Work, k: int, size: Shape, source: NDArray[Any], pool: ThreadPoolExecutor
-) -> tuple[NDArray[Any], float, int]:
+    work: Work, k: int, size: Shape, source: NDArray[Any], level: NDArray[Any], pool: ThreadPoolExecutor
+) -> Iterator[tuple[int, int, float, int]]:
+    """Build a level in memory and write it; yield units, bytes, seconds and retries of each write."""
     step, handle = work.steps[k - 1], work.handles[k]
-    level = np.empty(handle.level.shape, handle.dtype)
 
-    def build(box: Box) -> tuple[float, int]:
+    def build(box: Box) -> tuple[int, int, float, int]:
         block = level[slices(box)]
         reduce_into(step, source, (0,) * source.ndim, box, block)
         started = time.perf_counter()
         with counted_retries() as retries:
             handle.write(box, block)
-        return time.perf_counter() - started, len(retries)
+        return n_units(handle.level, box), block.nbytes, time.perf_counter() - started, len(retries)
 
-    done = list(pool.map(build, cut(handle.level.box, size)))
-    return level, sum(seconds for seconds, _ in done), sum(n for _, n in done)
+    yield from pool.map(build, cut(handle.level.box, size))
 
 
-def run_here(work: Work, plan: Plan, notify: Notify, wanted: Wanted = every) -> list[Record]:
+def _grown(record: Record, units: int, size_bytes: int, seconds: float, n_retries: int) -> Record:
+    """Return the record of a level after one more write."""
+    ((k, n, n_bytes),) = record.levels
+    return replace(
+        record,
+        levels=((k, n + units, n_bytes + size_bytes),),
+        finished_s=time.time(),
+        write_s=(record.write_s[0] + seconds,),
+        n_retries=record.n_retries + n_retries,
+    )
+
+
+def run_here(work: Work, plan: Plan, told: Told, wanted: Wanted = every) -> list[Record]:
     """Run the `wanted` tasks in threads of this process, one stage after the other."""
     records: list[Record] = []
     stop = Event()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         try:
             for i in range(len(plan.stages)):
-                run = partial(run_task, work, pulse=partial(_check, stop))
+                run = partial(run_task, work, pulse=partial(_pulse, stop, told))
                 for record in pool.map(run, filter(wanted, plan.tasks(i))):
                     records.append(record)
-                    notify(record)
+                    told.done(record)
         except BaseException:
             stop.set()
             raise
     return records
 
 
-def _check(stop: Event, so_far: Record) -> None:
+def _pulse(stop: Event, told: Told, so_far: Record) -> None:
     if stop.is_set():
         raise StoppedError("the call that this task belongs to was stopped")
+    told.so_far(so_far)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,43 +176,43 @@ def _n_threads() -> int:
     return int(getattr(pool, "_max_workers", 0) or dask.config.get("num_workers", None) or CPU_COUNT)
 
 
-def run_dask(work: Work, plan: Plan, scheduler: Scheduler, notify: Notify, wanted: Wanted = every) -> list[Record]:
+def run_dask(work: Work, plan: Plan, scheduler: Scheduler, told: Told, wanted: Wanted = every) -> list[Record]:
     """Compute the `wanted` tasks on a scheduler: threads, processes, or a distributed client."""
     import dask
 
     if scheduler.client is not None:
-        return run_distributed(scheduler.client, work, plan, notify, wanted)
+        return run_distributed(scheduler.client, work, plan, told, wanted)
     if scheduler.get is not _threaded():
-        return _run_local(scheduler.get, work, plan, notify, wanted)
+        return _run_local(scheduler.get, work, plan, told, wanted)
     if (pool := dask.config.get("pool", None)) is not None:
-        return _run_local(partial(scheduler.get, pool=pool), work, plan, notify, wanted)
+        return _run_local(partial(scheduler.get, pool=pool), work, plan, told, wanted)
     # A pool of our own: dask's default one does not survive a fork, and would let tasks run on after an error.
     stop = Event()
 
     def run(work: Work, task: Task, needed: list[Any]) -> Record:
-        return run_task(work, task, partial(_check, stop))
+        return run_task(work, task, partial(_pulse, stop, told))
 
     with ThreadPoolExecutor(_n_threads()) as pool:
         try:
-            return _run_local(partial(scheduler.get, pool=pool), work, plan, notify, wanted, run)
+            return _run_local(partial(scheduler.get, pool=pool), work, plan, told, wanted, run)
         except BaseException:
             stop.set()
             raise
 
 
 def _run_local(
-    get: Callable[..., Any], work: Work, plan: Plan, notify: Notify, wanted: Wanted, run: RunInGraph = run_in_graph
+    get: Callable[..., Any], work: Work, plan: Plan, told: Told, wanted: Wanted, run: RunInGraph = run_in_graph
 ) -> list[Record]:
     from dask.callbacks import Callback
 
     graph, keys = make_graph(work, plan, wanted, run)
 
-    def told(key: Any, result: Any, *_: Any) -> None:
+    def posttask(key: Any, result: Any, *_: Any) -> None:
         if isinstance(result, Record):
-            notify(result)
+            told.done(result)
 
     # Given, not entered: callbacks that are entered hear of the graphs of all threads.
-    ours = Callback(posttask=told)._callback
+    ours = Callback(posttask=posttask)._callback
     return list(get(graph, keys, callbacks=[ours, *Callback.active]))
 
 

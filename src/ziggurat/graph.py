@@ -1,7 +1,7 @@
 """The dask graph of a plan: a plain dict whose tasks are small records, and whose edges are the grids' arithmetic."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
 from ziggurat.cascade import Record, Work, run_task
@@ -11,10 +11,20 @@ from ziggurat.stages import Stage
 if TYPE_CHECKING:
     from dask.delayed import Delayed
 
-__all__ = ["Graph", "Wanted", "every", "make_delayed", "make_graph", "run_in_graph"]
+__all__ = ["Graph", "Told", "Wanted", "every", "make_delayed", "make_graph", "run_in_graph"]
 
 type Wanted = Callable[[Task], bool]
 type RunInGraph = Callable[[Work, Task, list[Any]], Record]
+
+
+class Told(Protocol):
+    """What is told how far tasks are; from any thread."""
+
+    def so_far(self, record: Record) -> None:
+        """Hear what a task has done by now."""
+
+    def done(self, record: Record) -> None:
+        """Hear what a finished task has done."""
 
 
 class Graph(dict[Any, Any]):

@@ -134,10 +134,10 @@ class Job(Plan):
     def _execute(self, work: Work, scheduler: engines.Scheduler | None, tell: Tell, wanted: Wanted) -> list[Record]:
         tell.start()
         if not self.stages:
-            return engines.run_numpy(work, self.writes, tell.done) if self.steps and self.writes else []
+            return engines.run_numpy(work, self.writes, tell) if self.steps and self.writes else []
         if scheduler is None:
-            return engines.run_here(work, self, tell.done, wanted)
-        return engines.run_dask(work, self, scheduler, tell.done, wanted)
+            return engines.run_here(work, self, tell, wanted)
+        return engines.run_dask(work, self, scheduler, tell, wanted)
 
     @contextmanager
     def _told(self, progress: OnProgress) -> Iterator[Tell]:

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
+from threading import Lock
 
 from ziggurat.cascade import Record
 from ziggurat.events import Finished, Progress, Started, TaskDone, UnitsDone
@@ -15,8 +16,11 @@ __all__ = ["Tell"]
 logger = logging.getLogger("ziggurat.job")
 
 
+type _Key = tuple[int, tuple[int, ...]]
+
+
 class Tell:
-    """Adds up the records of finished tasks, and tells how far the work is."""
+    """Adds up the records of tasks, finished or not, and tells how far the work is; from one thread at a time."""
 
     def __init__(self, plan: Plan, show: Callable[[Progress], None]) -> None:
         self.plan = plan
@@ -25,6 +29,9 @@ class Tell:
         self.started_s = time.monotonic()
         self.level = min(1, len(plan.levels) - 1)
         self.n_units = self.n_bytes = self.n_tasks = 0
+        self._lock = Lock()
+        self._running: dict[_Key, Record] = {}
+        self._finished: set[_Key] = set()
 
     @property
     def elapsed_s(self) -> float:
@@ -37,19 +44,38 @@ class Tell:
         logger.info("%s: %s on %s, %d tasks", self.plan.where, self.plan.method, self.plan.mode, self.plan.n_tasks)
         self.show(Started(*self._progress(), self.plan.n_tasks))
 
+    def so_far(self, record: Record) -> None:
+        """Tell of the units that a task has written since it was last heard of."""
+        key = (record.stage, record.index)
+        with self._lock:
+            before = self._running.get(key)
+            # What was heard of a task that a dead worker had begun is not counted twice; messages may come late.
+            if key not in self._finished and (before is None or _n_bytes(before) < _n_bytes(record)):
+                self._running[key] = record
+                self._add(record, before)
+
     def done(self, record: Record) -> None:
-        """Tell of one finished task, and of the units that it wrote."""
-        self.n_bytes += record.bytes_read
+        """Tell of one finished task, and of the units of which it was not told yet."""
+        key = (record.stage, record.index)
+        with self._lock:
+            self._finished.add(key)
+            self._add(record, self._running.pop(key, None))
+            self.n_tasks += 1
+            self.level = record.levels[0][0]
+            task_s = record.finished_s - record.started_s
+            logger.debug("%s: task %d of level %d took %.3f s", self.plan.where, self.n_tasks, self.level, task_s)
+            self.show(TaskDone(*self._progress(), self.n_tasks, self.plan.n_tasks, task_s, record.n_retries))
+
+    def _add(self, record: Record, before: Record | None) -> None:
+        self.n_bytes += record.bytes_read - (before.bytes_read if before else 0)
+        told = {k: (n_units, n_bytes) for k, n_units, n_bytes in before.levels} if before else {}
         for k, n_units, n_bytes in record.levels:
-            self.level = k
-            self.n_units += n_units
-            self.n_bytes += n_bytes
-            self.show(UnitsDone(*self._progress(), n_units))
-        self.n_tasks += 1
-        self.level = record.levels[0][0]
-        task_s = record.finished_s - record.started_s
-        logger.debug("%s: task %d of level %d took %.3f s", self.plan.where, self.n_tasks, self.level, task_s)
-        self.show(TaskDone(*self._progress(), self.n_tasks, self.plan.n_tasks, task_s, record.n_retries))
+            units_before, bytes_before = told.get(k, (0, 0))
+            self.n_bytes += n_bytes - bytes_before
+            if n_units > units_before:
+                self.level = k
+                self.n_units += n_units - units_before
+                self.show(UnitsDone(*self._progress(), n_units - units_before))
 
     def finish(self, result: Report | Verification) -> None:
         """Tell that all is done."""
@@ -64,3 +90,7 @@ class Tell:
 
     def _progress(self) -> tuple[int, int, int, int, float]:
         return self.level + self.plan.base, self.n_units, self.plan.n_units, self.n_bytes, self.elapsed_s
+
+
+def _n_bytes(record: Record) -> int:
+    return record.bytes_read + sum(n_bytes for _, _, n_bytes in record.levels)
