@@ -11,6 +11,7 @@ from ziggurat.changes import add_mark, locked
 from ziggurat.datatree import to_datatree
 from ziggurat.engines import write_patch
 from ziggurat.errors import DTypeError, LevelError, ReadOnlyError
+from ziggurat.faces import pyramid_html
 from ziggurat.grid import Level
 from ziggurat.handle import Handle
 from ziggurat.ngff import Image
@@ -76,6 +77,10 @@ class Pyramid:
     def __repr__(self) -> str:
         shapes = ", ".join(f"{level.name}: {level.shape}" for level in self.levels)
         return f"Pyramid({self.where}, {','.join(self.axes)}, {self.levels[0].dtype}, {shapes})"
+
+    def _repr_html_(self) -> str:
+        """Return the levels for notebooks, with small pictures of them."""
+        return pyramid_html(self)
 
     def set_array(self, patch: Any, region: Any = None, *, lock_timeout_s: float = 600.0) -> None:
         """Write pixels to level 0 and remember them as touched.

@@ -81,7 +81,7 @@ class StageReport:
         return (self.bytes_read + self.bytes_written) / self.elapsed_s if self.elapsed_s > 0 else 0.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """What one rebuild did.
 
@@ -171,10 +171,14 @@ class Report:
         stages = align(self._stage_rows()) if len(self.stages) > 1 else []
         return "\n".join([self._heading(), *align(self._rows()), *stages, self._totals()])
 
+    __repr__ = __str__
+
     def _repr_html_(self) -> str:
         """Return the report as tables for notebooks; they take their colours from the page, light or dark."""
         stages = html_table("", self._stage_rows()) if len(self.stages) > 1 else ""
-        return f"{html_table(self._heading(), self._rows())}{stages}<p>{escape(self._totals())}</p>"
+        times = ["time to write", *(f"{level.write_s:.2f} s" for level in self.levels)]
+        levels = [(*row, time) for row, time in zip(self._rows(), times, strict=True)]
+        return f"{html_table(self._heading(), levels)}{stages}<p>{escape(self._totals())}</p>"
 
     def _heading(self) -> str:
         return f"{self.where}: {self.method} on {self.mode} ({self.reason})"

@@ -40,7 +40,7 @@ def html_table(heading: str, rows: Sequence[Sequence[str]]) -> str:
     """Return rows, the first being the head, as a table that takes its colours from the page."""
     head, *body = rows
     cells = [_html_row(head, "th"), *(_html_row(row, "td") for row in body)]
-    caption = f'<caption style="color:inherit">{escape(heading)}</caption>'
+    caption = f'<caption style="color:inherit;text-align:left;white-space:nowrap">{escape(heading)}</caption>'
     return f'<table style="color:inherit">{caption}{"".join(cells)}</table>'
 
 

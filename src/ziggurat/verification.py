@@ -31,7 +31,7 @@ class LevelCheck:
     stale: tuple[tuple[int, ...], ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Verification:
     """Which write units of a pyramid are stale.
 
@@ -86,6 +86,8 @@ class Verification:
     def __str__(self) -> str:
         """Return the answer as a plain-text table."""
         return "\n".join([self._heading(), *align(self._rows())])
+
+    __repr__ = __str__
 
     def _repr_html_(self) -> str:
         """Return the answer as a table for notebooks; it takes its colours from the page, light or dark."""
