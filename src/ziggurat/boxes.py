@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 __all__ = [
     "Box",
     "Interval",
+    "around",
     "corner",
     "cut",
+    "grown",
     "intersect",
     "is_empty",
     "n_pixels",
@@ -58,6 +60,20 @@ def intersect(one: Box, other: Box) -> Box:
     ((2, 4),)
     """
     return tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(one, other, strict=True))
+
+
+def around(interval: Interval, halo: int, n: int) -> Interval:
+    """Return an interval with `halo` pixels on either side, as far as the axis of `n` pixels has them.
+
+    >>> around((1, 4), 2, 8)
+    (0, 6)
+    """
+    return max(0, interval[0] - halo), min(n, interval[1] + halo)
+
+
+def grown(box: Box, halos: Sequence[int], shape: Sequence[int]) -> Box:
+    """Return `box` with `halos` pixels around it, as far as an array of `shape` has them."""
+    return tuple(around(ab, h, n) for ab, h, n in zip(box, halos, shape, strict=True))
 
 
 def shift(box: Box, origin: Sequence[int]) -> Box:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ziggurat.boxes import Box, corner, cut, intersect, is_empty, shape_of, slices
 from ziggurat.dirty import dirty_units
 from ziggurat.geometry import own
-from ziggurat.grid import Level, Shape, grid_shape
+from ziggurat.grid import Level, Shape, cut_units, each_unit, grid_shape
 from ziggurat.handle import Handle
 from ziggurat.kernels import reduce
 from ziggurat.planning import Task
@@ -155,7 +155,9 @@ def reduce_into(step: Step, pixels: NDArray[Any], origin: Sequence[int], box: Bo
 
 def n_units(level: Level, box: Box) -> int:
     """Return the number of write units of `level` in a box of whole ones."""
-    return int(np.prod(grid_shape(shape_of(box), level.unit)))
+    if level.is_regular:
+        return math.prod(grid_shape(shape_of(box), level.unit))
+    return math.prod(map(len, level.units.meeting(box)))
 
 
 class _Walk:
@@ -189,7 +191,7 @@ class _Walk:
     def build(self, k: int, box: Box, sink: Sink) -> None:
         """Build the blocks of level `k` in `box`; `sink` gets each block's box and pixels."""
         step = self.work.steps[k - 1]
-        for target in cut(box, self.stage.blocks[k - self.stage.first]):
+        for target in cut_units(box, step.target, self.stage.blocks[k - self.stage.first]):
             block = self._memory(k, shape_of(target))
             if k == self.stage.first:
                 self._read(step, target, block)
@@ -211,12 +213,12 @@ class _Walk:
         bounds = np.array(box)
         inside = np.stack([np.maximum(dirty[:, :, 0], bounds[:, 0]), np.minimum(dirty[:, :, 1], bounds[:, 1])], axis=2)
         units = dirty_units(step, inside)
-        size = np.array(self.stage.blocks[0])
+        grid = step.target.units.grouped(self.stage.blocks[0])
         blocks: dict[tuple[int, ...], list[int]] = {}
-        for i, unit in enumerate(units.units):
-            blocks.setdefault(tuple(unit[:, 0] // size), []).append(i)
+        for i, index in enumerate(zip(*(a.find(units.units[:, j, 0]) for j, a in enumerate(grid.axes)), strict=True)):
+            blocks.setdefault(index, []).append(i)
         for index, members in blocks.items():
-            block = intersect(box, tuple((int(j * s), int((j + 1) * s)) for j, s in zip(index, size, strict=True)))
+            block = intersect(box, grid.box(index))
             if len(members) == n_units(step.target, block) and not units.is_patched[members].any():
                 self.build(k, block, _ignore)
             else:
@@ -252,8 +254,9 @@ class _Walk:
         started = time.perf_counter()
         handle, origin = self.work.handles[k], corner(target)
         is_write = self.work.act == "write"
-        size = self.stage.writes[k - self.stage.first] if is_write else handle.level.unit
-        for box in cut(target, size):
+        level = handle.level
+        written = cut_units(target, level, self.stage.writes[k - self.stage.first])
+        for box in written if is_write else each_unit(target, level):
             pixels = block[slices(box, origin)]
             if is_write:
                 handle.write(box, pixels)
@@ -261,7 +264,7 @@ class _Walk:
                 self.stale.append((k, box))
                 if self.work.act == "repair":
                     handle.write(box, pixels)
-            self.units[k] += n_units(handle.level, box)
+            self.units[k] += n_units(level, box)
         self.bytes_written[k] += block.nbytes
         self.write_s[k] += time.perf_counter() - started
 

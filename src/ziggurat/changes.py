@@ -14,6 +14,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
+from ziggurat.chunkgrid import ChunkGrid
 from ziggurat.errors import LockError, StoreError
 from ziggurat.grid import Level
 from ziggurat.planning import Plan, Task
@@ -112,8 +113,11 @@ class Fingerprints:
         Sidecar(array).write(_FINGERPRINTS, content.getvalue())
 
 
-def _grid_of(array: "zarr.Array[Any]") -> list[list[int]]:
-    return [list(array.shape), list(array.shards or array.chunks)]
+def _grid_of(array: "zarr.Array[Any]") -> list[list[int]] | list[int]:
+    axes = ChunkGrid.of(array).axes
+    if all(axis.is_regular for axis in axes):
+        return [list(array.shape), [axis.size for axis in axes]]
+    return [edge for axis in axes for edge in (*axis.starts, axis.n)]
 
 
 def changed_boxes(before: Fingerprints, now: Fingerprints, level: Level) -> Boxes:
@@ -124,8 +128,7 @@ def changed_boxes(before: Fingerprints, now: Fingerprints, level: Level) -> Boxe
     index = (
         np.stack(np.unravel_index(numbers, level.grid), axis=1) if len(numbers) else np.zeros((0, len(level.grid)), int)
     )
-    start = index * np.array(level.unit)
-    return np.stack([start, np.minimum(start + np.array(level.unit), np.array(level.shape))], axis=2)
+    return np.stack([np.stack(a.bounds(index[:, i]), axis=1) for i, a in enumerate(level.units.axes)], axis=1)
 
 
 class Journal:

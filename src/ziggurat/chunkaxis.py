@@ -79,6 +79,12 @@ class ChunkAxis:
         """Whether all chunks have one size, but for the last."""
         return isinstance(self.starts, range)
 
+    def divides(self, size: int) -> bool:
+        """Whether every chunk begins at a multiple of `size` pixels."""
+        if isinstance(self.starts, range):
+            return self.starts.step % size == 0 or len(self.starts) <= 1
+        return not any(start % size for start in self.starts)
+
     def interval(self, i: int) -> Interval:
         """Return the pixels of chunk `i`."""
         return self.starts[i], self.starts[i + 1] if i + 1 < len(self.starts) else self.n
@@ -112,6 +118,8 @@ class ChunkAxis:
 
     def grouped(self, size: int) -> "ChunkAxis":
         """Return the axis in groups of whole chunks: as many as `size` pixels hold, but at least one."""
+        if size >= self.n:
+            return ChunkAxis(self.n, range(0, self.n, max(1, self.n)))
         if isinstance(self.starts, range):
             return ChunkAxis(self.n, range(0, self.n, max(size // self.starts.step, 1) * self.starts.step))
         return ChunkAxis.of_starts(self.n, [a for a, _ in self.cut(0, self.n, size)])

@@ -13,7 +13,7 @@ from ziggurat.boxes import Box
 from ziggurat.chunkaxis import ChunkAxis, Part, Picked
 from ziggurat.errors import GeometryError, RegionError
 
-__all__ = ["ChunkGrid", "Projection"]
+__all__ = ["ChunkGrid", "Projection", "rectilinear_sizes"]
 
 type Shape = tuple[int, ...]
 
@@ -100,8 +100,7 @@ class ChunkGrid:
         """
         if isinstance(grid := getattr(array, "grid", None), ChunkGrid):
             return grid
-        declared = getattr(getattr(array, "metadata", None), "chunk_grid", None)
-        if (sizes := getattr(declared, "chunk_shapes", None)) is None:
+        if (sizes := rectilinear_sizes(array)) is None:
             chunks = array.chunks
             shards = getattr(array, "shards", None)
             return cls(array.shape, shards or chunks, chunks if shards else None)
@@ -240,6 +239,15 @@ def _picked(entry: Any, n: int, selection: Any) -> Picked:
         f"selection {selection!r}: {entry!r} is no slice with a step above 0, integer or (start, stop) within the "
         f"{n} pixels of its axis"
     )
+
+
+def rectilinear_sizes(array: Any) -> Sequence[int | Sequence[int]] | None:
+    """Return the chunks, per axis, that a zarr array with a rectilinear grid declares; None of any other array."""
+    metadata: Any = getattr(array, "metadata", None)
+    if getattr(metadata, "zarr_format", 0) != 3:
+        return None
+    sizes: Sequence[int | Sequence[int]] | None = getattr(metadata.chunk_grid, "chunk_shapes", None)
+    return sizes
 
 
 def _fitting(n: int, sizes: int | Sequence[int]) -> int | list[int]:

@@ -3,13 +3,13 @@
 Pure arithmetic, on many boxes at once.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ziggurat.grid import Shape, grid_shape
+from ziggurat.chunkgrid import ChunkGrid
+from ziggurat.grid import Shape
 from ziggurat.regions import Boxes
 from ziggurat.stages import Stage, Step
 
@@ -49,30 +49,31 @@ def plan_dirty(step: Step, stage: Stage, boxes: Boxes, max_tasks: int) -> tuple[
 
     Neighbouring tasks are joined, twice as many at a time, until there are few enough.
     """
-    while n_meetings(boxes, stage.step) > max_tasks and max(stage.grid) > 1:
+    while n_meetings(boxes, stage.tasks(step.target)) > max_tasks and max(stage.grid) > 1:
         axis = max(range(len(stage.grid)), key=lambda i: stage.grid[i])
-        size = (*stage.step[:axis], 2 * stage.step[axis], *stage.step[axis + 1 :])
-        stage = replace(stage, step=size, grid=grid_shape(step.target.shape, size))
-    cells, which = expand(boxes, stage.step)
+        stage = replace(stage, step=(*stage.step[:axis], 2 * stage.step[axis], *stage.step[axis + 1 :]))
+        stage = replace(stage, grid=stage.tasks(step.target).shape)
+    cells, which = expand(boxes, stage.tasks(step.target))
     firsts, order = _groups(cells)
     members = tuple(np.split(which[order], firsts[1:])) if len(firsts) else ()
     owners = tuple(tuple(map(int, c)) for c in cells[order][firsts])
-    n_units = min(n_meetings(boxes, step.target.unit), step.target.n_units)
-    if n_meetings(boxes, step.target.unit) > COUNTED_UNITS:
+    met = n_meetings(boxes, step.target.units)
+    n_units = min(met, step.target.n_units)
+    if met > COUNTED_UNITS:
         return stage, Dirty(boxes, owners, members, n_units, 0, int(n_units / step.target.n_units * step.source.nbytes))
     units = dirty_units(step, boxes)
     counts = (len(units), int(units.is_patched.sum()), int(units.bytes_read.sum()))
     return stage, Dirty(boxes, owners, members, *counts)
 
 
-def n_meetings(boxes: Boxes, size: Sequence[int]) -> int:
-    """Return how many pairs of a box and a cell of a grid of `size` pixels meet."""
-    cells = np.array(size)
-    return int(np.prod(-(-boxes[:, :, 1] // cells) - boxes[:, :, 0] // cells, axis=1).sum())
+def n_meetings(boxes: Boxes, grid: ChunkGrid) -> int:
+    """Return how many pairs of a box and a chunk of `grid` meet."""
+    counts = [a.find(boxes[:, i, 1] - 1) - a.find(boxes[:, i, 0]) + 1 for i, a in enumerate(grid.axes)]
+    return int(np.prod(counts, axis=0).sum())
 
 
-def expand(boxes: Boxes, size: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Find the cells of a grid of `size` pixels that each box meets.
+def expand(boxes: Boxes, grid: ChunkGrid) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Find the chunks of `grid` that each box meets.
 
     Returns
     -------
@@ -83,9 +84,9 @@ def expand(boxes: Boxes, size: Sequence[int]) -> tuple[NDArray[np.int64], NDArra
     """
     cells = np.zeros((len(boxes), 0), np.int64)
     which = np.arange(len(boxes))
-    for axis, s in enumerate(size):
-        first = boxes[which, axis, 0] // s
-        count = -(-boxes[which, axis, 1] // s) - first
+    for i, axis in enumerate(grid.axes):
+        first = axis.find(boxes[which, i, 0])
+        count = axis.find(boxes[which, i, 1] - 1) - first + 1
         repeats = np.repeat(np.arange(len(which)), count)
         offset = np.arange(len(repeats)) - np.repeat(np.cumsum(count) - count, count)
         cells = np.column_stack([cells[repeats], first[repeats] + offset])
@@ -128,13 +129,14 @@ class DirtyUnits:
 def dirty_units(step: Step, boxes: Boxes) -> DirtyUnits:
     """Cut dirty target `boxes` at the unit grid, gather them by unit, and choose how to rebuild each by bytes read."""
     level = step.target
-    unit, shape = np.array(level.unit), np.array(level.shape)
-    cells, which = expand(boxes, level.unit)
+    cells, which = expand(boxes, level.units)
     firsts, order = _groups(cells)
     cells, which = cells[order], which[order]
-    start = cells * unit
-    clipped = np.stack([np.maximum(boxes[which, :, 0], start), np.minimum(boxes[which, :, 1], start + unit)], axis=2)
-    units = np.stack([start[firsts], np.minimum(start[firsts] + unit, shape)], axis=2)
+    met = np.stack([np.stack(a.bounds(cells[:, i]), axis=1) for i, a in enumerate(level.units.axes)], axis=1)
+    clipped = np.stack(
+        [np.maximum(boxes[which, :, 0], met[:, :, 0]), np.minimum(boxes[which, :, 1], met[:, :, 1])], axis=2
+    )
+    units = met[firsts]
     whole = _window_bytes(step, units)
     patches = _window_bytes(step, clipped)
     patched = np.add.reduceat(patches, firsts) + level.bytes_of(level.unit) if len(firsts) else whole
@@ -145,10 +147,13 @@ def dirty_units(step: Step, boxes: Boxes) -> DirtyUnits:
 def _window_bytes(step: Step, boxes: Boxes) -> NDArray[np.float64]:
     """Return the bytes of the source chunks that the windows of target `boxes` meet."""
     n_pixels = np.ones(len(boxes))
-    for axis, (edge, reach, chunk) in enumerate(zip(step.edges, step.halos, step.source.chunk, strict=True)):
+    for axis, (edge, reach, chunks) in enumerate(zip(step.edges, step.halos, step.source.chunks.axes, strict=True)):
         start = np.maximum(0, boxes[:, axis, 0] * edge.p // edge.q - reach)
         stop = np.minimum(edge.n, -(-boxes[:, axis, 1] * edge.p // edge.q) + reach)
-        n_pixels *= (-(-stop // chunk) - start // chunk) * min(chunk, edge.n)
+        if chunks.is_regular:
+            n_pixels *= (chunks.find(stop - 1) - chunks.find(start) + 1) * min(chunks.size, edge.n)
+        else:
+            n_pixels *= chunks.bounds(chunks.find(stop - 1))[1] - chunks.bounds(chunks.find(start))[0]
     return n_pixels * step.source.dtype.itemsize
 
 

@@ -6,19 +6,19 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
 from threading import Event
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ziggurat.boxes import Box, cut, slices
+from ziggurat.boxes import Box, slices
 from ziggurat.cascade import Record, Work, n_units, reduce_into, run_task, taken_requests
+from ziggurat.chunkaxis import ChunkAxis
 from ziggurat.cluster import check_client, check_workers, needs_threads, run_distributed, warn_of_threads
 from ziggurat.errors import ModeError, StoppedError
 from ziggurat.graph import RunInGraph, Told, Wanted, every, make_graph, run_in_graph
-from ziggurat.grid import Shape
+from ziggurat.grid import Shape, cut_units
 from ziggurat.handle import Handle
 from ziggurat.planning import Plan, Task
 from ziggurat.policy import counted_retries
@@ -69,7 +69,7 @@ def _build_level(
             handle.write(box, block)
         return n_units(handle.level, box), block.nbytes, time.perf_counter() - started, len(retries)
 
-    yield from pool.map(build, cut(handle.level.box, size))
+    yield from pool.map(build, cut_units(handle.level.box, handle.level, size))
 
 
 def _grown(record: Record, units: int, size_bytes: int, seconds: float, n_retries: int) -> Record:
@@ -223,7 +223,7 @@ def write_patch(handle: Handle, box: Box, patch: Any) -> None:
         return
     import dask.array as da
 
-    chunks = tuple(_cuts(start, stop, u) for (start, stop), u in zip(box, handle.level.unit, strict=True))
+    chunks = tuple(_cuts(units, *ab) for units, ab in zip(handle.level.units.axes, box, strict=True))
     target: Any = _PatchTarget(handle)
     da.store(patch.rechunk(chunks), target, regions=slices(box), lock=False)
 
@@ -238,10 +238,10 @@ class _PatchTarget:
         self.handle.patch(tuple((s.start, s.stop) for s in key), pixels)
 
 
-def _cuts(start: int, stop: int, unit: int) -> tuple[int, ...]:
-    """Return the lengths of the pieces of an interval that is cut at the multiples of `unit`."""
-    edges = [start, *range(start // unit * unit + unit, stop, unit), stop]
-    return tuple(b - a for a, b in pairwise(edges))
+def _cuts(units: ChunkAxis, start: int, stop: int) -> tuple[int, ...]:
+    """Return the lengths of the pieces of an interval that is cut where write units begin."""
+    met = map(units.interval, units.meeting(start, stop))
+    return tuple(min(b, stop) - max(a, start) for a, b in met)
 
 
 def chunk_size_bytes() -> int:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from ziggurat.boxes import Box, Interval
+from ziggurat.boxes import Box, Interval, grown
 from ziggurat.errors import GeometryError
 
 __all__ = ["Edge", "Edges", "Stretch", "Window", "edges_from_factors", "halo", "infer_edges", "own", "window"]
@@ -195,10 +195,8 @@ def own(edges: Edges, box: Box) -> Box:
 
 def window(edges: Edges, box: Box, halos: Sequence[int]) -> Box:
     """Return the source box that the target `box` is computed from, with `halos` pixels around it in bounds."""
-    spans = (e.span(*ab) for e, ab in zip(edges, box, strict=True))
-    return tuple(
-        (max(0, start - h), min(e.n, stop + h)) for e, (start, stop), h in zip(edges, spans, halos, strict=True)
-    )
+    spans = tuple(e.span(*ab) for e, ab in zip(edges, box, strict=True))
+    return grown(spans, halos, [e.n for e in edges])
 
 
 def halo(method: str, edge: Edge) -> int:

@@ -1,14 +1,16 @@
 """Levels and their grids: write units, chunks, and boxes snapped to them. Pure arithmetic."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ziggurat.boxes import Box, n_pixels, of_shape
+from ziggurat.boxes import Box, cut, n_pixels, of_shape
+from ziggurat.chunkaxis import ChunkAxis
+from ziggurat.chunkgrid import ChunkGrid
 
-__all__ = ["Level", "Shape", "ceil_div", "grid_shape", "is_whole", "round_up", "snap"]
+__all__ = ["Level", "Shape", "ceil_div", "cut_units", "each_unit", "grid_shape", "is_whole", "round_up", "snap"]
 
 type Shape = tuple[int, ...]
 
@@ -31,6 +33,9 @@ class Level:
         Pixels of one write unit as declared: the shard if sharded, else the chunk.
     scale, translation : tuple of float, optional
         Physical size of a pixel and position of the first pixel's centre, where the metadata says them.
+    cuts : tuple of (tuple of int or None), optional
+        First pixels of the write units along each axis that has unequal ones, None for every other axis; `chunk` and
+        `unit` are then the largest. Left out where no axis has.
     """
 
     name: str
@@ -40,6 +45,7 @@ class Level:
     unit: Shape
     scale: tuple[float, ...] | None = None
     translation: tuple[float, ...] | None = None
+    cuts: tuple[tuple[int, ...] | None, ...] | None = None
 
     @property
     def box(self) -> Box:
@@ -57,9 +63,26 @@ class Level:
         return self.bytes_of(self.shape)
 
     @property
+    def units(self) -> ChunkGrid:
+        """The grid of write units."""
+        cuts = self.cuts or (None,) * len(self.shape)
+        axes = zip(self.shape, self.unit, cuts, strict=True)
+        return ChunkGrid.of_axes([ChunkAxis(n, range(0, n, u) if c is None else c) for n, u, c in axes])
+
+    @property
+    def chunks(self) -> ChunkGrid:
+        """The grid of what is decoded at once; the chunks in shards have one size."""
+        return ChunkGrid(self.shape, self.chunk) if self.is_sharded else self.units
+
+    @property
+    def is_regular(self) -> bool:
+        """Whether all write units have one size."""
+        return self.cuts is None
+
+    @property
     def grid(self) -> Shape:
         """Write units per axis."""
-        return grid_shape(self.shape, self.unit)
+        return grid_shape(self.shape, self.unit) if self.cuts is None else self.units.shape
 
     @property
     def n_units(self) -> int:
@@ -78,7 +101,7 @@ class Level:
 
     def index_of(self, box: Box) -> Shape:
         """Return the grid index of the write unit in which `box` begins."""
-        return tuple(start // u for (start, _), u in zip(box, self.unit, strict=True))
+        return tuple(chunks[0] for chunks in self.units.meeting(tuple((start, start + 1) for start, _ in box)))
 
     def bytes_of(self, shape: Sequence[int]) -> int:
         """Return the bytes of a box of `shape` pixels."""
@@ -106,6 +129,8 @@ def grid_shape(shape: Sequence[int], step: Sequence[int]) -> Shape:
 
 def snap(box: Box, level: Level) -> Box:
     """Return the smallest box of whole write units of `level` around `box`, clipped to the array."""
+    if level.cuts is not None:
+        return level.units.snap(box)
     axes = zip(box, level.unit, level.shape, strict=True)
     return tuple((start // u * u, min(n, round_up(stop, u))) for (start, stop), u, n in axes)
 
@@ -113,3 +138,13 @@ def snap(box: Box, level: Level) -> Box:
 def is_whole(box: Box, level: Level) -> bool:
     """Say whether `box` consists of whole write units of `level`."""
     return n_pixels(box) > 0 and snap(box, level) == box
+
+
+def cut_units(box: Box, level: Level, size: Sequence[int]) -> Iterator[Box]:
+    """Cut a `box` of whole write units into such boxes of at most `size` pixels per axis, but at least one unit."""
+    return cut(box, size) if level.cuts is None else level.units.cut(box, size)
+
+
+def each_unit(box: Box, level: Level) -> Iterator[Box]:
+    """Cut a `box` of whole write units into single ones."""
+    return cut_units(box, level, level.unit if level.cuts is None else (1,) * len(box))

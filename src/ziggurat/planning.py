@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Literal
 
-from ziggurat.boxes import Box, cut, of_shape
+from ziggurat.boxes import Box
 from ziggurat.dirty import Dirty, plan_dirty
-from ziggurat.grid import Level, Shape, ceil_div
+from ziggurat.grid import Level, Shape
 from ziggurat.kernels import scratch_bytes
+from ziggurat.plan_face import plan_html
 from ziggurat.regions import Boxes, coverage, push_up
 from ziggurat.stages import Stage, Step, plan_stage, source_box, write_block
 from ziggurat.text import align, format_bytes, format_shape
@@ -49,7 +51,7 @@ class Task:
     dirty: Boxes | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Plan:
     """What a call would do.
 
@@ -136,24 +138,20 @@ class Plan:
     def tasks(self, i: int) -> Iterator[Task]:
         """Yield the tasks of stage `i`."""
         stage = self.stages[i]
-        shape = self.steps[stage.last - 1].target.shape
+        grid = stage.tasks(self.steps[stage.last - 1].target)
         if self.dirty is None:
-            for box in cut(of_shape(shape), stage.step):
-                yield Task(i, tuple(start // s for (start, _), s in zip(box, stage.step, strict=True)), box)
+            for index in product(*map(range, grid.shape)):
+                yield Task(i, index, grid.box(index))
         else:
             dirty = self.dirty[i]
             for index, members in zip(dirty.cells, dirty.members, strict=True):
-                axes = zip(index, stage.step, shape, strict=True)
-                box = tuple((j * s, min((j + 1) * s, n)) for j, s, n in axes)
-                yield Task(i, index, box, dirty.boxes[members])
+                yield Task(i, index, grid.box(index), dirty.boxes[members])
 
     def waits(self, task: Task) -> Iterator[Shape]:
-        """Yield the grid indices of the tasks of the stage before that write what `task` of a full rebuild reads."""
+        """Return the grid indices of the tasks of the stage before that write what `task` of a full rebuild reads."""
         before = self.stages[task.stage - 1]
         needed = source_box(self.stages[task.stage], self.steps, task.box)
-        grid = tuple((lo // s, ceil_div(hi, s)) for (lo, hi), s in zip(needed, before.step, strict=True))
-        for cell in cut(grid, (1,) * len(grid)):
-            yield tuple(start for start, _ in cell)
+        return product(*before.tasks(self.steps[before.last - 1].target).meeting(needed))
 
     def __str__(self) -> str:
         """Return the plan as a text of a few lines, for people."""
@@ -169,10 +167,17 @@ class Plan:
             lines += align([("stage", "levels", "tasks", "blocks", "peak", "how"), *self._stage_rows()])
         return "\n".join(lines)
 
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """Return the plan for notebooks: a picture of what is read, rebuilt and left of each level."""
+        return plan_html(self)
+
     def _level_rows(self) -> Iterator[tuple[str, ...]]:
         for k, level in enumerate(self.levels):
             how = _geometry(self.steps[k - 1]) if 0 < k <= len(self.steps) else ""
-            sizes = (format_shape(level.shape), str(level.dtype), format_shape(level.chunk), format_shape(level.unit))
+            unit = format_shape(level.unit) if level.is_regular else f"at most {format_shape(level.unit)}"
+            sizes = (format_shape(level.shape), str(level.dtype), format_shape(level.chunk), unit)
             number = k + self.base
             yield level.name if number < 0 else f"{number} {level.name}", *sizes, str(level.n_units), how
 

@@ -131,8 +131,8 @@ def _unit_coverage(boxes: Boxes, level: Level) -> float:
     if math.prod(level.grid) > GRID_CELLS:
         return 1.0
     grid = np.zeros(level.grid, bool)
-    unit = np.array(level.unit)[:, None]
-    for row in np.concatenate([boxes[:, :, :1] // unit, -(-boxes[:, :, 1:] // unit)], axis=2):
+    met = [np.stack([a.find(boxes[:, i, 0]), a.find(boxes[:, i, 1] - 1) + 1]) for i, a in enumerate(level.units.axes)]
+    for row in np.stack(met).transpose(2, 0, 1):
         grid[tuple(slice(a, b) for a, b in row)] = True
     return float(grid.mean())
 

@@ -17,6 +17,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore
 
+from ziggurat.chunkgrid import ChunkGrid
 from ziggurat.errors import StoreError
 from ziggurat.policy import retry
 from ziggurat.settings import RetryConfig
@@ -101,8 +102,7 @@ def stored_units(array: "zarr.Array[Any]") -> NDArray[np.int64]:
     """
     policy = getattr(array.store, "policy", None) or RetryConfig()
     objects = retry(policy, f"list {array.path}", lambda: list(_objects(array)))
-    unit = array.shards or array.chunks
-    grid = tuple(-(-n // u) for n, u in zip(array.shape, unit, strict=True))
+    grid = ChunkGrid.of(array).shape
     rows: list[tuple[int, int, int]] = []
     for key, size, stamp in objects:
         if _CHUNK_KEY.fullmatch(key):

@@ -14,7 +14,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from ziggurat.boxes import Box
+from ziggurat.boxes import Box, Interval, around
+from ziggurat.chunkaxis import ChunkAxis
+from ziggurat.chunkgrid import ChunkGrid
 from ziggurat.geometry import Edge, Edges, halo, own, window
 from ziggurat.grid import Level, Shape, ceil_div, grid_shape, round_up
 from ziggurat.kernels import scratch_bytes
@@ -52,8 +54,8 @@ class Step:
     @property
     def takes_chunks(self) -> bool:
         """Whether each source chunk can be reduced alone: no window crosses the border of one."""
-        axes = zip(self.edges, self.source.chunk, strict=True)
-        return not any(self.halos) and all(e.q == 1 and (c % e.p == 0 or c >= e.n) for e, c in axes)
+        axes = zip(self.edges, self.source.chunks.axes, strict=True)
+        return not any(self.halos) and all(e.q == 1 and chunks.divides(e.p) for e, chunks in axes)
 
     def window(self, box: Box) -> Box:
         """Return the source box that the target `box` is computed from."""
@@ -103,6 +105,10 @@ class Stage:
         """Number of tasks."""
         return math.prod(self.grid)
 
+    def tasks(self, level: Level) -> ChunkGrid:
+        """Return the grid of the tasks: groups of write units of the last `level`."""
+        return level.units.grouped(self.step)
+
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
@@ -137,7 +143,7 @@ def plan_stage(steps: Sequence[Step], first: int, ceiling: int, tasks_left: int)
         layout = _nested(run, ceiling, tasks_left) or _overlapping(run[0], ceiling)
     run = run[: len(layout.blocks)]
     writes = tuple(write_block(s.target, b, ceiling) for s, b in zip(run, layout.blocks, strict=True))
-    step, grid = _tasks(run[-1].target.shape, layout.blocks[-1], tasks_left)
+    step, grid = _tasks(run[-1].target, layout.blocks[-1], tasks_left)
     peak = _peak_bytes(run, layout, writes)
     decodes = math.prod(_decodes(run[0], layout, i) for i in range(len(grid)))
     return Stage(first, first + len(run) - 1, layout.blocks, writes, layout.piece, step, grid, peak, decodes)
@@ -150,7 +156,7 @@ def _whole(run: Sequence[Step], ceiling: int) -> _Layout:
 
 def _nested(run: Sequence[Step], ceiling: int, tasks_left: int) -> _Layout | None:
     """Lay out as many levels as nest, fit and leave enough blocks; None where not even the first nests."""
-    if any(run[0].halos):
+    if any(run[0].halos) or not (run[0].source.is_regular and run[0].target.is_regular):
         return None
     limit = max(ceiling, _unit_bytes(run[0]))
     align = _alignments(run[:1])[0]
@@ -163,7 +169,7 @@ def _nested(run: Sequence[Step], ceiling: int, tasks_left: int) -> _Layout | Non
     wanted = min(wanted, math.prod(grid_shape(run[0].target.shape, layout.blocks[0])))
     for n in range(2, len(run) + 1):
         higher = _nest(run[:n], ceiling)
-        if any(run[n - 1].halos) or not _fits(run[:n], higher, ceiling, wanted):
+        if any(run[n - 1].halos) or not run[n - 1].target.is_regular or not _fits(run[:n], higher, ceiling, wanted):
             break
         layout = higher
     return layout
@@ -285,18 +291,18 @@ def _overlap(step: Step, block: Shape, ceiling: int) -> _Layout:
 
 def _decodes(step: Step, layout: _Layout, axis: int) -> float:
     """Return how often a source chunk is decoded because of the cuts along `axis`, judged by the first thousand."""
-    edge, chunk, reach = step.edges[axis], step.source.chunk[axis], step.halos[axis]
+    chunks = step.source.chunks.axes[axis]
     touched = last = 0
-    for a, b in islice(_cuts(edge.m, layout.blocks[0][axis], layout.piece[axis]), 1000):
-        lo, hi = edge.span(a, b)
-        last = ceil_div(min(edge.n, hi + reach), chunk)
-        touched += last - max(0, lo - reach) // chunk
+    for a, b in islice(_cuts(step.target.units.axes[axis], layout.blocks[0][axis], layout.piece[axis]), 1000):
+        met = chunks.meeting(*around(step.edges[axis].span(a, b), step.halos[axis], chunks.n))
+        last = met.stop
+        touched += len(met)
     return max(1.0, touched / max(1, last))
 
 
-def _cuts(size: int, block: int, piece: int) -> Iterator[tuple[int, int]]:
-    for start in range(0, size, block):
-        stop = min(size, start + block)
+def _cuts(units: ChunkAxis, block: int, piece: int) -> Iterator[Interval]:
+    blocks = units.grouped(block)
+    for start, stop in map(blocks.interval, range(len(blocks))):
         yield from ((a, min(stop, a + piece)) for a in range(start, stop, piece))
 
 
@@ -315,10 +321,10 @@ def write_block(level: Level, block: Shape, ceiling: int) -> Shape:
     return size
 
 
-def _tasks(shape: Shape, block: Shape, tasks_left: int) -> tuple[Shape, Shape]:
+def _tasks(level: Level, block: Shape, tasks_left: int) -> tuple[Shape, Shape]:
     """Return pixels per task and tasks per axis: blocks, doubled along the least grouped axis until few enough."""
     step = block
-    while math.prod(grid := grid_shape(shape, step)) > max(1, tasks_left):
+    while math.prod(grid := level.units.grouped(step).shape) > max(1, tasks_left):
         axes = [i for i, n in enumerate(grid) if n > 1]
         axis = min(axes, key=lambda i: (step[i] // block[i], -grid[i]))
         step = (*step[:axis], 2 * step[axis], *step[axis + 1 :])

@@ -13,6 +13,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import LocalStore, MemoryStore, StorePath, ZipStore
 
+from ziggurat.chunkgrid import ChunkGrid
 from ziggurat.errors import LevelError, PyramidNotFoundError, StoreError
 from ziggurat.grid import Level, Shape
 from ziggurat.remote import Backend, check_options, is_url, open_url
@@ -58,16 +59,17 @@ def level_of(
     Raises
     ------
     LevelError
-        When the array has no axis, or a grid of unequal chunks.
+        When the array has no axis.
     """
     name = name if name is not None else array.path or str(array.store_path)
     if array.ndim == 0:
         raise LevelError(f"array {name!r} has no axis: a level has at least one")
-    try:
-        chunk, unit = array.chunks, array.shards or array.chunks
-    except NotImplementedError:
-        raise LevelError(f"array {name!r} has chunks of unequal sizes: rewrite it with a regular chunk grid") from None
-    return Level(name, array.shape, array.dtype, chunk, unit, scale, translation)
+    grid = ChunkGrid.of(array)
+    unit = tuple(axis.size for axis in grid.axes)
+    level = Level(name, array.shape, array.dtype, grid.inner or unit, unit, scale, translation)
+    if all(axis.is_regular for axis in grid.axes):
+        return level
+    return replace(level, cuts=tuple(a.starts if isinstance(a.starts, tuple) else None for a in grid.axes))
 
 
 def open_group(
