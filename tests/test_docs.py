@@ -1,4 +1,4 @@
-"""What the documentation shows is run: Python blocks, docstring examples, notebooks."""
+"""What the documentation shows is run: Python blocks, docstring examples."""
 
 import doctest
 import importlib
@@ -14,7 +14,6 @@ import ziggurat
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-NOTEBOOKS = sorted((ROOT / "notebooks").rglob("*.ipynb"))
 MODULES = [module.name for module in pkgutil.walk_packages(ziggurat.__path__, "ziggurat.")]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -56,12 +55,3 @@ def test_readme_has_an_example() -> None:
 def test_docstring_examples(name: str) -> None:
     results = doctest.testmod(importlib.import_module(name), optionflags=doctest.NORMALIZE_WHITESPACE)
     assert results.failed == 0, "the examples that failed are printed above"
-
-
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=relative)
-def test_notebook(notebook: Path, tmp_path: Path) -> None:
-    import nbformat
-    from nbclient import NotebookClient
-
-    book = nbformat.read(notebook, as_version=4)
-    NotebookClient(book, timeout=240, resources={"metadata": {"path": str(tmp_path)}}).execute()
