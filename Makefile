@@ -28,6 +28,7 @@ bench: $(VENV)/.ready-bench ## run the benchmarks, see benchmarks/ for their opt
 	$(RUN) benchmarks.regions
 	$(RUN) benchmarks.plan_scale
 	$(RUN) benchmarks.scaling
+	$(RUN) benchmarks.worker_memory
 	$(RUN) benchmarks.kernels
 	$(RUN) benchmarks.cold_start
 
