@@ -42,7 +42,7 @@ class Changes:
     seen: Fingerprints | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Job(Plan):
     """A plan that can be run."""
 

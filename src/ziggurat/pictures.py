@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["composite", "data_uri", "label_colours", "png", "shrink", "stretch"]
+__all__ = ["composite", "data_uri", "label_colours", "limits", "png", "shrink", "stretch"]
 
 type Pixels = NDArray[np.generic]
 type Bytes = NDArray[np.uint8]
@@ -33,41 +33,49 @@ def shrink(planes: Pixels, size: int, is_label: bool = False) -> Pixels:
     return sums.astype(planes.dtype)
 
 
-def stretch(planes: Pixels, low: float = 1, high: float = 99.8) -> NDArray[np.float32]:
-    """Scale each channel of planes (c, y, x) to 0..1 between two percentiles of its finite pixels.
+def limits(planes: Pixels, low: float = 1, high: float = 99.8) -> NDArray[np.float64]:
+    """Return what is black and what is brightest in each channel of planes (c, y, x): two percentiles, shape (c, 2).
 
     Three channels of bytes are a colour picture, whose pixels mean what they say.
     """
     if planes.dtype == np.uint8 and len(planes) == 3:
-        return planes.astype(np.float32) / np.float32(255)
+        return np.array([(0.0, 255.0)] * 3)
+    return np.array([_limits(channel, low, high) for channel in _real(planes)])
+
+
+def _real(planes: Pixels) -> NDArray[np.float64]:
     values = np.abs(planes) if planes.dtype.kind == "c" else planes
-    return np.stack([_stretched(channel.astype(np.float64), low, high) for channel in values])
+    return values.astype(np.float64)
 
 
-def _stretched(channel: NDArray[np.float64], low: float, high: float) -> NDArray[np.float32]:
+def _limits(channel: NDArray[np.float64], low: float, high: float) -> tuple[float, float]:
     finite = channel[np.isfinite(channel)]
     if not finite.size:
-        return np.zeros(channel.shape, np.float32)
+        return 0.0, 1.0
     floor, ceiling = np.percentile(finite, (low, high))
     if ceiling <= floor:
         # What differs is less than the percentiles leave out.
         floor, ceiling = finite.min(), finite.max()
-    if ceiling <= floor:
-        return np.full(channel.shape, 0.5 if floor else 0.0, np.float32)
-    scaled = np.clip((np.nan_to_num(channel, nan=floor) - floor) / (ceiling - floor), 0, 1)
-    return np.asarray(scaled, np.float32)
+    # A flat channel is grey, black where it is 0.
+    return (float(floor), float(ceiling)) if ceiling > floor else (float(floor) - bool(floor), float(floor) + 1)
 
 
-def composite(planes: Pixels) -> Bytes:
+def stretch(planes: Pixels, bounds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Scale each channel of planes (c, y, x) to 0..1 between its `bounds`, as `limits` returns them."""
+    floor, ceiling = bounds[:, :1, None], bounds[:, 1:, None]
+    return np.clip((np.nan_to_num(_real(planes), nan=-np.inf) - floor) / (ceiling - floor), 0, 1)
+
+
+def composite(planes: Pixels, bounds: NDArray[np.float64] | None = None) -> Bytes:
     """Return planes (c, y, x) as a picture (y, x, 3): grey, the three colours, or one colour per channel, added up."""
-    scaled = stretch(planes)
+    scaled = stretch(planes, limits(planes) if bounds is None else bounds)
     if len(scaled) == 1:
         colours: Sequence[Colour] = (GREY,)
     elif planes.dtype == np.uint8 and len(scaled) == 3:
         colours = ((1, 0, 0), (0, 1, 0), (0, 0, 1))
     else:
         colours = [COLOURS[i % len(COLOURS)] for i in range(len(scaled))]
-    mixed = np.tensordot(scaled, np.asarray(colours, np.float32), axes=(0, 0))
+    mixed = np.tensordot(scaled, np.asarray(colours, np.float64), axes=(0, 0))
     return np.rint(np.clip(mixed, 0, 1) * 255).astype(np.uint8)
 
 

@@ -1,13 +1,12 @@
 """Planes of a pyramid that can be looked at: which axes are seen, what a plane costs to read, and its picture."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ziggurat.boxes import Box, slices
+from ziggurat.boxes import Box, Interval, slices
 from ziggurat.pictures import composite, label_colours, shrink
 
 if TYPE_CHECKING:
@@ -61,21 +60,23 @@ class Planes:
         """Pixels of level `k` along the longer side."""
         return max(self.pyramid.levels[k].shape[i] for i in self.seen)
 
-    def box(self, k: int, place: Box | None = None) -> Box:
-        """Return the pixels of level `k` that are seen; `place` bounds the axes that run, and says where others are."""
-        return tuple(self._bounds(k, place))
+    def box(self, k: int) -> Box:
+        """Return the whole plane of level `k`: the first channels, and the middle of axes that do not run."""
+        return self.plane(k, self.pyramid.levels[k].box)
 
-    def _bounds(self, k: int, place: Box | None) -> Iterator[tuple[int, int]]:
-        names = self.pyramid.axes
-        for i, n in enumerate(self.pyramid.levels[k].shape):
-            if i == self.channel:
-                yield 0, min(n, MAX_CHANNELS)
-            elif i in self.seen:
-                yield place[i] if place else (0, n)
-            else:
-                at = (place[i][0] + place[i][1]) // 2 if place else 0 if names[i] == "t" else n // 2
-                at = min(at, n - 1)
-                yield at, at + 1
+    def plane(self, k: int, box: Box) -> Box:
+        """Return `box` of level `k` with as many channels as are seen, and one pixel of each axis that does not run."""
+        level = self.pyramid.levels[k]
+        axes = zip(self.pyramid.axes, box, level.shape, strict=True)
+        return tuple(self._bounds(i, *axis) for i, axis in enumerate(axes))
+
+    def _bounds(self, i: int, name: str, interval: Interval, n: int) -> Interval:
+        if i == self.channel:
+            return interval[0], min(interval[1], interval[0] + MAX_CHANNELS)
+        if i in self.seen:
+            return interval
+        at = 0 if name == "t" and interval == (0, n) else min(sum(interval) // 2, n - 1)
+        return at, at + 1
 
     def cost_bytes(self, k: int, box: Box) -> int:
         """Return the bytes of the chunks that reading `box` decodes."""
@@ -92,7 +93,17 @@ class Planes:
         planes = np.asarray(pixels.transpose(*others, *order)[(0,) * len(others)])
         return planes.reshape((1,) * (3 - planes.ndim) + planes.shape)
 
-    def picture(self, planes: NDArray[Any], size: int) -> NDArray[np.uint8]:
-        """Return planes as a picture of at most `size` pixels per side."""
-        small = shrink(planes, size, self.is_label)
-        return label_colours(small[0]) if self.is_label else composite(small)
+    def picture(
+        self, planes: NDArray[Any], size: int | None = None, bounds: NDArray[Any] | None = None
+    ) -> NDArray[np.uint8]:
+        """Return planes as a picture of at most `size` pixels per side; `bounds` are those of `composite`."""
+        small = planes if size is None else shrink(planes, size, self.is_label)
+        return label_colours(small[0]) if self.is_label else composite(small, bounds)
+
+    def physical(self, k: int) -> list[tuple[float, float]]:
+        """Return scale and translation of level `k` per axis; in pixels of level 0 where the metadata has none."""
+        level, first = self.pyramid.levels[k], self.pyramid.levels[0]
+        if level.scale is not None and first.scale is not None and min(*level.scale, *first.scale) > 0:
+            return list(zip(level.scale, level.translation or (0.0,) * len(level.shape), strict=True))
+        ratios = [n / m for n, m in zip(first.shape, level.shape, strict=True)]
+        return [(ratio, (ratio - 1) / 2) for ratio in ratios]
