@@ -24,7 +24,7 @@ from ziggurat.verification import Verification
 if TYPE_CHECKING:
     from dask.delayed import Delayed
 
-__all__ = ["consolidate", "limits", "plan", "verify"]
+__all__ = ["changes_of", "consolidate", "limits", "plan", "verify"]
 
 type Regions = Iterable[Any] | Literal["touched", "marked", "changed"] | None
 type Factors = int | Sequence[int | Sequence[int]] | None
@@ -51,7 +51,7 @@ def plan(
     4096
     """
     pyramid = _opened(target, storage_options, backend)
-    boxes, changes = _changes(pyramid, regions)
+    boxes, changes = changes_of(pyramid, regions)
     made = _plan(pyramid, method, mode, boxes, factors, nodata)
     if not made.is_regional:
         # Everything is rebuilt, and so is all that anybody noted by now; what cannot be written holds no notes.
@@ -237,7 +237,7 @@ def _job(made: Plan, pyramid: Pyramid, changes: Changes) -> Job:
     return Job(**{f.name: getattr(made, f.name) for f in fields(made)}, pyramid=pyramid, changes=changes)
 
 
-def _changes(pyramid: Pyramid, regions: Regions) -> tuple[Boxes | None, Changes]:
+def changes_of(pyramid: Pyramid, regions: Regions) -> tuple[Boxes | None, Changes]:
     """Find what changed, and what a run that honours it settles."""
     shape = pyramid.levels[0].shape
     if not isinstance(regions, str):

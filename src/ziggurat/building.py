@@ -39,7 +39,7 @@ __all__ = ["Building", "build", "copy_levels"]
 type PerAxis = Sequence[float] | Mapping[str, float] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Building(Job):
     """A job that reads from data that lies elsewhere, as one more level below level 0."""
 

@@ -4,7 +4,7 @@ import re
 
 import typer
 
-__all__ = ["parse_bytes", "parse_factors", "parse_nodata", "parse_numbers", "parse_sizes"]
+__all__ = ["parse_bytes", "parse_factors", "parse_nodata", "parse_numbers", "parse_place", "parse_sizes"]
 
 
 def parse_bytes(text: str) -> int:
@@ -40,6 +40,17 @@ def parse_numbers(text: str | None) -> list[float] | None:
         return None if text is None else [float(number) for number in text.split(",")]
     except ValueError:
         raise typer.BadParameter(f"{text!r} are no numbers; write them as in 1,0.5,0.5.") from None
+
+
+def parse_place(text: str | None) -> dict[str, tuple[float, float]] | None:
+    """Read an interval of each axis that is named, as in ``y=10:12.5,x=0:8``."""
+    if text is None:
+        return None
+    try:
+        axes = [axis.split("=") for axis in text.split(",")]
+        return {name.strip(): (float(start), float(stop)) for name, ends in axes for start, stop in [ends.split(":")]}
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is no place; write it as in y=10:12.5,x=0:8.") from None
 
 
 def parse_nodata(text: str | None) -> int | float | None:

@@ -1,0 +1,175 @@
+"""What a preview shows: one physical place in every level, and what changed there. No drawing."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ziggurat.boxes import Box, is_empty
+from ziggurat.pictures import limits
+from ziggurat.planes import Planes
+from ziggurat.regions import Boxes, as_box
+from ziggurat.text import format_shape
+
+if TYPE_CHECKING:
+    from ziggurat.pyramid import Pyramid
+
+__all__ = ["Panel", "Rectangle", "default_place", "panels"]
+
+OVERVIEW = 384
+"""Pixels per side of the picture of the whole image."""
+
+USUAL_SIDE, LEAST_COARSE, MOST_SIDE = 256, 16, 2048
+"""The place, if none is named: pixels of level 0, at least so many of the coarsest, at most so many of level 0."""
+
+PANEL_BYTES = 256 << 20
+"""A panel for which more must be decoded stays empty."""
+
+MOST_RECTANGLES = 5000
+
+type Rectangle = tuple[float, float, float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One picture of a preview.
+
+    Attributes
+    ----------
+    title : str
+        What it shows.
+    picture : array of shape (y, x, 3 or 4), optional
+        None where there is nothing to be seen, and `why` says why.
+    extent, view : tuple of float
+        Left, right, top and bottom, in physical units, of the picture and of what is to be seen of it.
+    touched, stale : sequence of Rectangle
+        What changed in level 0, and the write units that depend on it.
+    place : Rectangle, optional
+        What the other panels show, where this is the overview.
+    """
+
+    title: str
+    picture: NDArray[np.uint8] | None
+    extent: Rectangle
+    view: Rectangle
+    why: str = ""
+    touched: Sequence[Rectangle] = ()
+    stale: Sequence[Rectangle] = ()
+    place: Rectangle | None = None
+
+
+def default_place(pyramid: "Pyramid", around: Box | None = None) -> Box:
+    """Return a box of level 0 that shows pixels of every level, in its middle or around the middle of a box."""
+    planes, first, last = Planes.of(pyramid), pyramid.levels[0].shape, pyramid.levels[-1].shape
+    place = []
+    for i, (n, coarse) in enumerate(zip(first, last, strict=True)):
+        if i not in planes.seen:
+            place.append(around[i] if around else (0, n))
+            continue
+        wanted = min(max(USUAL_SIDE, LEAST_COARSE * math.ceil(n / max(1, coarse))), MOST_SIDE)
+        middle = sum(around[i]) // 2 if around else n // 2
+        start = max(0, min(middle - wanted // 2, n - wanted))
+        place.append((start, min(n, start + wanted)))
+    return tuple(place)
+
+
+def panels(
+    pyramid: "Pyramid", place: Box, levels: Sequence[int], touched: Boxes, stale: Sequence[Boxes]
+) -> list[Panel]:
+    """Return the overview and one panel per level, all of them with the contrast of the finest that is shown.
+
+    Parameters
+    ----------
+    place : Box
+        Pixels of level 0.
+    levels : sequence of int
+        Which levels are shown.
+    touched : array of boxes
+        What changed, in pixels of level 0.
+    stale : sequence of arrays of boxes
+        Per level, write units that depend on it.
+    """
+    planes = Planes.of(pyramid)
+    whole = _overview_level(planes)
+    boxes = [_box_at(planes, k, place) for k in levels]
+    pixels = [_read(planes, k, box) for k, box in zip(levels, boxes, strict=True)]
+    bounds = next((limits(p) for p in pixels if not isinstance(p, str)), None)
+    view = _outline(planes, 0, place)
+    everything, box = _outline(planes, 0, pyramid.levels[0].box), planes.box(whole)
+    seen = _panel(planes, whole, f"the whole, from level {whole}", box, _read(planes, whole, box), everything)
+    found = [replace(seen, touched=_rectangles(planes, 0, touched), place=view)]
+    for k, box, part in zip(levels, boxes, pixels, strict=True):
+        level = pyramid.levels[k]
+        title = f"level {level.name[:40]}: {format_shape(level.shape[i] for i in planes.seen)}"
+        panel = _panel(planes, k, title, box, part, view, bounds)
+        near = _rectangles(planes, k, _meeting(touched if k == 0 else stale[k], box))
+        found.append(replace(panel, touched=near) if k == 0 else replace(panel, stale=near))
+    return found
+
+
+def _panel(
+    planes: Planes, k: int, title: str, box: Box, pixels: NDArray[Any] | str, view: Rectangle, bounds: Any = None
+) -> Panel:
+    if isinstance(pixels, str):
+        return Panel(title, None, view, view, pixels)
+    return Panel(title, planes.picture(pixels, bounds=bounds), _outline(planes, k, box), view)
+
+
+def _overview_level(planes: Planes) -> int:
+    n = len(planes.pyramid)
+    enough = next((k for k in reversed(range(n)) if planes.size(k) >= OVERVIEW), 0)
+    return next((k for k in range(enough, n) if planes.cost_bytes(k, planes.box(k)) <= PANEL_BYTES), n - 1)
+
+
+def _box_at(planes: Planes, k: int, place: Box) -> Box:
+    """Return the pixels of level `k` that lie at `place` of level 0, as the levels' scales and translations say."""
+    shape = planes.pyramid.levels[k].shape
+    found = []
+    axes = zip(place, planes.physical(0), planes.physical(k), shape, planes.pyramid.levels[0].shape, strict=True)
+    for i, ((start, stop), (scale, shift), (step, offset), n, n_first) in enumerate(axes):
+        if i == planes.channel or (i not in planes.seen and (start, stop) == (0, n_first)):
+            found.append((0, n))
+            continue
+        first = (shift + (start - 0.5) * scale - offset) / step + 0.5
+        last = (shift + (stop - 0.5) * scale - offset) / step + 0.5
+        # Sums of scales are not exact: a thousandth of a pixel more is none.
+        found.append((max(0, math.floor(first + 1e-3)), min(n, math.ceil(last - 1e-3))))
+    return planes.plane(k, tuple(found))
+
+
+def _read(planes: Planes, k: int, box: Box) -> NDArray[Any] | str:
+    """Return the pixels of `box`, or why there are none."""
+    if is_empty(box):
+        return "no pixel of it lies here"
+    if planes.cost_bytes(k, box) > PANEL_BYTES:
+        return "too large to be read:\nname a smaller place"
+    try:
+        return planes.read(k, box)
+    except Exception as error:
+        # Codecs and stores raise what they like; the other levels are still to be seen.
+        return f"cannot be read:\n{type(error).__name__}"
+
+
+def _outline(planes: Planes, k: int, box: Box) -> Rectangle:
+    """Return the outer edges of `box` of level `k` in physical units."""
+    edges = []
+    for i in (planes.x, planes.y):
+        if i is None:
+            edges += [-0.5, 0.5]
+        else:
+            scale, shift = planes.physical(k)[i]
+            edges += [shift + (bound - 0.5) * scale for bound in box[i]]
+    left, right, top, bottom = edges
+    return left, right, top, bottom
+
+
+def _meeting(boxes: Boxes, box: Box) -> Boxes:
+    bounds = np.array(box)
+    return boxes[((boxes[:, :, 0] < bounds[:, 1]) & (boxes[:, :, 1] > bounds[:, 0])).all(axis=1)]
+
+
+def _rectangles(planes: Planes, k: int, boxes: Boxes) -> list[Rectangle]:
+    return list(dict.fromkeys(_outline(planes, k, as_box(row)) for row in boxes[:MOST_RECTANGLES]))
