@@ -6,7 +6,7 @@ export PYTHON
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint bench docs clean
+.PHONY: help demo test lint bench viewer docs clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -15,7 +15,7 @@ help: ## show this list
 demo: $(VENV)/.ready-demo ## build the pyramid of a real picture and check every pixel
 	@$(VENV)/bin/ziggurat demo
 
-test: lint ## lint, type-check and run all tests
+test: lint viewer/.ready ## lint, type-check and run all tests
 	$(RUN) pytest -n 2
 
 lint: $(VENV)/.ready-test ## check format, style and types
@@ -32,10 +32,18 @@ bench: $(VENV)/.ready-bench ## run the benchmarks, see benchmarks/ for their opt
 	$(RUN) benchmarks.kernels
 	$(RUN) benchmarks.cold_start
 
+viewer: ## build the web page of `ziggurat view`, which takes node and npm
+	@.ci/build-viewer && touch viewer/.ready
+
+# Tests of the page are skipped where it cannot be built, and nothing else is.
+viewer/.ready: viewer/package.json viewer/build.mjs .ci/build-viewer $(wildcard viewer/src/*)
+	@.ci/build-viewer && touch $@ || [ $$? -eq 3 ]
+
 docs: $(VENV)/.ready-docs ## build the documentation into site/
 	$(RUN) mkdocs build --strict
 
 clean: ## remove the environment and everything that was built
+	rm -rf viewer/.ready viewer/node_modules src/ziggurat/static
 	rm -rf $(VENV) build dist site ziggurat-demo .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests -name __pycache__ -prune -exec rm -rf {} +
 

@@ -21,8 +21,8 @@ ORDER = [
     *("listing", "ngff", "geozarr", "metadata", "create", "provenance", "datatree"),
     *("changes", "roi", "tabular", "patches", "pyramid", "opening", "tables", "given", "image", "labels"),
     *("events", "report", "verification", "display", "tell", "job", "api", "complete", "building", "trees"),
-    *("readers", "details", "parsing", "testing", "demo"),
-    *("options", "cli_rebuild", "cli_images", "cli"),
+    *("readers", "details", "parsing", "testing", "demo", "serving", "viewing"),
+    *("options", "cli_rebuild", "cli_images", "cli_view", "cli"),
 ]
 
 OWNERS = {
@@ -40,7 +40,7 @@ OWNERS = {
             "testing",
             "demo",
         ),
-        *("create", "provenance", "image", "labels", "complete", "readers"),
+        *("create", "provenance", "image", "labels", "complete", "readers", "serving"),
     },
     "dask": {"engines", "graph", "tabular", "sources", "datatree", "readers"},
     "xarray": {"datatree"},
@@ -51,7 +51,7 @@ OWNERS = {
     "filelock": {"changes"},
     "yaozarrs": {"ngff"},
     "pydantic": {"settings", "config", "ngff"},
-    "typer": {"parsing", "options", "cli_rebuild", "cli_images", "cli"},
+    "typer": {"parsing", "options", "cli_rebuild", "cli_images", "cli_view", "cli"},
     "rich": {"cli", "display", "details"},
 }
 

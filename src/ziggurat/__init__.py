@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ziggurat.tables import read_regions
     from ziggurat.trees import from_datatree
     from ziggurat.verification import Verification
+    from ziggurat.viewing import view
 
 __all__ = [
     "ChunkGrid",
@@ -37,6 +38,7 @@ __all__ = [
     "read_regions",
     "refresh_s3fs_config",
     "verify",
+    "view",
 ]
 
 apply_at_import()
@@ -55,6 +57,7 @@ _HOMES = {
     "plan": "api",
     "read_regions": "tables",
     "verify": "api",
+    "view": "viewing",
 }
 
 

@@ -1,4 +1,4 @@
-"""The command line: ``ziggurat info | build | plan | consolidate | verify | demo``."""
+"""The command line: ``ziggurat info | build | plan | consolidate | verify | view | demo``."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from ziggurat import cli_images, cli_rebuild
+from ziggurat import cli_images, cli_rebuild, cli_view
 from ziggurat.errors import ZigguratError
 from ziggurat.options import log_to_stderr
 
@@ -65,6 +65,7 @@ app.command(
 app.command(epilog=_examples("verify image.zarr", "verify image.zarr --sample 0.01", "verify image.zarr --repair"))(
     cli_rebuild.verify
 )
+app.command(epilog=_examples("view image.zarr", "view image.zarr --port 8000 --no-browser"))(cli_view.view)
 app.command(epilog=_examples("config", "config --json", "config --schema"))(cli_images.config)
 app.command(epilog=_examples("demo", "demo elsewhere"))(cli_images.demo)
 

@@ -15,6 +15,7 @@ __all__ = [
     "RegionError",
     "StoppedError",
     "StoreError",
+    "ViewError",
     "ZigguratError",
 ]
 
@@ -77,3 +78,7 @@ class StoppedError(ZigguratError, RuntimeError):
 
 class StoreError(ZigguratError, OSError):
     """A store that the work cannot be done on."""
+
+
+class ViewError(ZigguratError, RuntimeError):
+    """A page that cannot be shown."""
