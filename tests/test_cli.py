@@ -3,8 +3,10 @@
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -157,7 +159,7 @@ def test_module_ends_with_the_exit_code(tmp_path: Path) -> None:
 # Values
 
 
-def testparse_factors() -> None:
+def test_parse_factors() -> None:
     assert parse_factors("2,3") == [2, 3]
     assert parse_factors("1x2x2,2") == [(1, 2, 2), 2]
 
@@ -167,6 +169,144 @@ def test_parse_nodata_keeps_integers() -> None:
     assert isinstance(parse_nodata("-5"), int)
     assert np.isnan(parse_nodata("nan"))
     assert parse_nodata("1e3") == 1000.0
+
+
+@pytest.mark.parametrize("sizes", ["1,2,3", "1x", "y"])
+def test_sizes_are_refused_in_one_line(run: Run, image: Path, tmp_path: Path, sizes: str) -> None:
+    code, out, err = run("build", image, tmp_path / "new.zarr", "--chunks", sizes)
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert sizes in err and "1x512x512" in err
+
+
+# What every verb has
+
+
+VERBS = {
+    "info": ["my image.zarr"],
+    "build": ["my image.zarr", "copy.zarr"],
+    "plan": ["my image.zarr"],
+    "consolidate": ["my image.zarr"],
+    "verify": ["my image.zarr"],
+    "preview": ["my image.zarr", "-o", "picture.png"],
+    "config": [],
+    "demo": ["somewhere"],
+}
+
+
+def test_every_verb_is_listed() -> None:
+    names = [command.callback.__name__ for command in app.registered_commands if command.callback]
+    assert sorted(names) == sorted([*VERBS, "view"])
+
+
+@pytest.fixture
+def ready(image: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a built image in the working directory."""
+    monkeypatch.chdir(image.parent)
+    assert run("consolidate", image.name, "-q") == (0, "", "")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_json_is_one_document_and_nothing_else(run: Run, ready: None, verb: str) -> None:
+    code, out, err = run(verb, *VERBS[verb], "--json")
+    assert (code, err) == (0, "")
+    assert isinstance(json.loads(out), dict)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_quiet_prints_nothing(run: Run, ready: None, verb: str) -> None:
+    assert run(verb, *VERBS[verb], "--quiet") == (0, "", "")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_verbose_shows_the_log_of_that_call_alone(run: Run, ready: None, verb: str) -> None:
+    code, out, err = run(verb, *VERBS[verb], "-v")
+    assert code == 0 and out
+    assert ("info: " in err) == (verb in ("build", "consolidate", "verify", "demo"))
+    assert "info:" not in run(verb, *VERBS[verb], *(["--overwrite"] if verb == "build" else []))[2]
+
+
+EXAMPLES = [
+    line
+    for command in app.registered_commands
+    for line in (command.epilog or "").split("\n\n")
+    if line.startswith("ziggurat ") and not line.startswith("ziggurat view")
+]
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_examples_in_the_help_run(
+    run: Run, tmp_path: Path, pixels: np.ndarray, monkeypatch: pytest.MonkeyPatch, example: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("image.zarr", "plate.zarr"):
+        make_image(tmp_path / name, pixels)
+    ziggurat.consolidate("image.zarr")
+    group = zarr.create_group("group.zarr")
+    for name, n in (("0", 64), ("1", 32)):
+        group.create_array(name, shape=(n, n), chunks=(16, 16), dtype="uint8")
+    np.save("pixels.npy", pixels)
+    np.save("cells.npy", pixels[:1])
+    words = example.split()[1:]
+    if "--resume" in words:
+        pytest.skip("nothing was interrupted: see test_ctrl_c_and_resume")
+    if words[:2] == ["build", "pixels.npy"]:
+        words[2] = "new.zarr"
+    code, out, err = run(*words)
+    assert (code, err) == (0, "") and out
+
+
+def test_every_verb_has_examples() -> None:
+    for command in app.registered_commands:
+        assert (command.epilog or "").count("ziggurat ") >= 2, command.callback
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
+def test_ctrl_c_and_resume(tmp_path: Path, run: Run) -> None:
+    group = zarr.create_group(tmp_path / "plain.zarr")
+    for name, n in (("0", 1024), ("1", 512), ("2", 256)):
+        group.create_array(name, shape=(n, n), chunks=(32, 32), dtype="uint8")
+    pixels = np.random.default_rng(0).integers(0, 256, (1024, 1024), "uint8")
+    zarr.open_array(tmp_path / "plain.zarr" / "0")[...] = pixels
+    arguments = ["consolidate", str(tmp_path / "plain.zarr"), "--mode", "dask", "--method", "max"]
+    arguments += ["--write-block-max-bytes", "4 KiB", *(word for k in "012" for word in ("--level", k))]
+    slow = (
+        "import sys, time; from ziggurat import handle; from ziggurat.cli import main; write = handle.Handle.write\n"
+        "handle.Handle.write = lambda *args: (time.sleep(0.1), write(*args))\n"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", slow, *arguments], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        while process.poll() is None and not any((tmp_path / "plain.zarr" / "1" / "c").rglob("*")):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err.count("\n")) == (130, "", 1), err
+    assert err.startswith("ziggurat: interrupted; ") and "write units were done" in err and "--resume" in err
+    code, _, err = run(*arguments, "--resume")
+    assert (code, err) == (0, "")
+    np.testing.assert_array_equal(group["1"][...], pixels.reshape(512, 2, 512, 2).max(axis=(1, 3)))
+    assert run("verify", *arguments[1:4], *arguments[4:6], *arguments[8:])[0] == 0
+
+
+def test_what_reads_the_output_may_stop(image: Path) -> None:
+    command = f'"{sys.executable}" -m ziggurat.cli config | true'
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "index", "found"),
+    [
+        ("ziggurat con", 1, ["consolidate", "config"]),
+        ("ziggurat consolidate x --method m", 4, ["mean", "median", "mode", "min", "max"]),
+        ("ziggurat plan x --mode ", 4, ["auto", "numpy", "dask"]),
+    ],
+)
+def test_shells_complete(line: str, index: int, found: list[str]) -> None:
+    environment = {"_ZIGGURAT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(index)}
+    done = outside("-m", "ziggurat.cli", env={**os.environ, **environment})
+    assert sorted(done.stdout.split()) == sorted(found)
 
 
 # info

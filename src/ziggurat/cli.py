@@ -1,8 +1,8 @@
-"""The command line: ``ziggurat info | build | plan | consolidate | verify | view | demo``."""
+"""The command line: ``ziggurat info | build | plan | consolidate | verify | preview | view | demo``."""
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Annotated, Any
@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from ziggurat import cli_images, cli_rebuild, cli_view
+from ziggurat import cli_images, cli_preview, cli_rebuild, cli_view
 from ziggurat.errors import ZigguratError
 from ziggurat.options import log_to_stderr
 
@@ -37,37 +37,36 @@ app = typer.Typer(
 )
 
 
-def _examples(*lines: str) -> str:
-    return "\n\n".join(["Examples:", *(f"ziggurat {line}" for line in lines)])
+def _add(verb: Callable[..., Any], *examples: str) -> None:
+    lines = [f"ziggurat {verb.__name__} {example}".strip() for example in examples]
+    app.command(epilog="\n\n".join(["Examples:", *lines]))(verb)
 
 
-app.command(epilog=_examples("info image.zarr", "info plate.zarr --json", "info group.zarr --level 0 --level 1"))(
-    cli_images.info
+_add(cli_images.info, "image.zarr", "plate.zarr --json", "group.zarr --level 0 --level 1")
+_add(
+    cli_images.build,
+    "pixels.npy image.zarr --axes cyx --scale 1,0.5,0.5 --unit micrometer",
+    "image.zarr copy.zarr --chunks 1x256x256 --shards 1x1024x1024",
+    "cells.npy cells --labels-of image.zarr",
 )
-app.command(
-    epilog=_examples(
-        "build pixels.npy image.zarr --axes cyx --scale 1,0.5,0.5 --unit micrometer",
-        "build image.zarr copy.zarr --chunks 1x256x256 --shards 1x1024x1024",
-        "build cells.npy cells --labels-of image.zarr",
-    )
-)(cli_images.build)
-app.command(
-    epilog=_examples("plan image.zarr", "plan image.zarr --mode dask --regions changed", "plan image.zarr --json")
-)(cli_rebuild.plan)
-app.command(
-    epilog=_examples(
-        "consolidate image.zarr",
-        "consolidate image.zarr --regions changed",
-        "consolidate image.zarr --mode dask --resume",
-        "consolidate group.zarr --level 0 --level 1 --method max",
-    )
-)(cli_rebuild.consolidate)
-app.command(epilog=_examples("verify image.zarr", "verify image.zarr --sample 0.01", "verify image.zarr --repair"))(
-    cli_rebuild.verify
+_add(cli_rebuild.plan, "image.zarr", "image.zarr --mode dask --regions changed", "image.zarr --json")
+_add(
+    cli_rebuild.consolidate,
+    "image.zarr",
+    "image.zarr --regions changed",
+    "image.zarr --mode dask --resume",
+    "group.zarr --level 0 --level 1 --method max",
 )
-app.command(epilog=_examples("view image.zarr", "view image.zarr --port 8000 --no-browser"))(cli_view.view)
-app.command(epilog=_examples("config", "config --json", "config --schema"))(cli_images.config)
-app.command(epilog=_examples("demo", "demo elsewhere"))(cli_images.demo)
+_add(cli_rebuild.verify, "image.zarr", "image.zarr --sample 0.01", "image.zarr --repair")
+_add(
+    cli_preview.preview,
+    "image.zarr -o image.png",
+    "image.zarr --where y=10:40,x=20:50 --dark",
+    "image.zarr --regions stale",
+)
+_add(cli_view.view, "image.zarr", "image.zarr --port 8000 --no-browser")
+_add(cli_images.config, "", "--json", "--schema")
+_add(cli_images.demo, "", "elsewhere")
 
 
 @app.callback(invoke_without_command=True)

@@ -55,9 +55,9 @@ def run(directory: str | Path = "ziggurat-demo", echo: Callable[[object], object
     for path, reduce in ((image, _block_mean), (labels, _block_mode)):
         echo(ziggurat.consolidate(str(path)))
         echo(f"checked: {_check(path, reduce):,} pixels equal a plain numpy reference\n")
-    echo(
-        f"The image lies in {image}, its labels in {labels}.\nLook at it with: ziggurat info {shlex.quote(str(image))}"
-    )
+    echo(f"The image lies in {image}, its labels in {labels}. Look at it with:")
+    for verb in ("info", "view", "preview"):
+        echo(f"  ziggurat {verb} {shlex.quote(str(image))}")
     return image
 
 

@@ -30,8 +30,10 @@ def parse_factors(text: str | None) -> list[int | tuple[int, ...]] | None:
 
 def parse_sizes(text: str | None) -> tuple[int, ...] | None:
     """Read pixels per axis, as in ``1x512x512``."""
-    (sizes,) = parse_factors(text) or (None,)
-    return (sizes,) if isinstance(sizes, int) else sizes
+    try:
+        return None if text is None else tuple(int(size) for size in text.split("x"))
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} are no sizes; write one per axis, as in 1x512x512.") from None
 
 
 def parse_numbers(text: str | None) -> list[float] | None:
