@@ -14,13 +14,17 @@ if TYPE_CHECKING:
     from ziggurat.building import build
     from ziggurat.chunkgrid import ChunkGrid
     from ziggurat.complete import add_levels
+    from ziggurat.mosaic import concatenate
     from ziggurat.opening import open_pyramid, open_pyramids
+    from ziggurat.previewing import preview
     from ziggurat.pyramid import Pyramid
     from ziggurat.report import Report
+    from ziggurat.streaming import read_chunks
     from ziggurat.tables import read_regions
     from ziggurat.trees import from_datatree
     from ziggurat.verification import Verification
     from ziggurat.viewing import view
+    from ziggurat.virtual import overlapping, rechunked
 
 __all__ = [
     "ChunkGrid",
@@ -29,13 +33,18 @@ __all__ = [
     "Verification",
     "add_levels",
     "build",
+    "concatenate",
     "consolidate",
     "from_datatree",
     "get_config",
     "open_pyramid",
     "open_pyramids",
+    "overlapping",
     "plan",
+    "preview",
+    "read_chunks",
     "read_regions",
+    "rechunked",
     "refresh_s3fs_config",
     "verify",
     "view",
@@ -50,12 +59,17 @@ _HOMES = {
     "Verification": "verification",
     "add_levels": "complete",
     "build": "building",
+    "concatenate": "mosaic",
     "consolidate": "api",
     "from_datatree": "trees",
     "open_pyramid": "opening",
     "open_pyramids": "opening",
+    "overlapping": "virtual",
     "plan": "api",
+    "preview": "previewing",
+    "read_chunks": "streaming",
     "read_regions": "tables",
+    "rechunked": "virtual",
     "verify": "api",
     "view": "viewing",
 }

@@ -55,7 +55,7 @@ def plan(
     made = _plan(pyramid, method, mode, boxes, factors, nodata)
     if not made.is_regional:
         # Everything is rebuilt, and so is all that anybody noted by now; what cannot be written holds no notes.
-        marks = [] if pyramid[0].read_only else read_marks(pyramid[0])[0]
+        marks = [] if pyramid.home.read_only else read_marks(pyramid.home)[0]
         changes = Changes(len(pyramid.touched), tuple(marks), changes.seen)
     return _job(made, pyramid, changes)
 
@@ -245,8 +245,10 @@ def changes_of(pyramid: Pyramid, regions: Regions) -> tuple[Boxes | None, Change
     if regions == "touched":
         return as_boxes(pyramid.touched, len(shape)), Changes(n_touched=len(pyramid.touched))
     if regions == "marked":
-        names, boxes = read_marks(pyramid[0])
+        names, boxes = read_marks(pyramid.home)
         return normalize(map(as_box, boxes), shape), Changes(marks=tuple(names))
+    if regions == "changed" and pyramid.home is not pyramid[0]:
+        raise RegionError(f"level 0 of {pyramid.where} lies in other arrays, which keep no account: name the regions")
     if regions == "changed":
         seen, before = Fingerprints.take(pyramid[0]), Fingerprints.load(pyramid[0])
         return None if before is None else changed_boxes(before, seen, pyramid.levels[0]), Changes(seen=seen)

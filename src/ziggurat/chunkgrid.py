@@ -175,6 +175,11 @@ class ChunkGrid:
         """
         return _projections(self.axes, self._pick(selection))
 
+    def selected(self, selection: Any = ...) -> tuple[slice | int, ...]:
+        """Return `selection` with an entry per axis, each a slice with all its numbers or an integer from 0 up."""
+        picked = self._pick(selection)
+        return tuple(p if isinstance(p, int) else slice(p.start, p[-1] + 1 if p else p.start, p.step) for p in picked)
+
     def nested(self, selection: Any = ...) -> Iterator[tuple[Projection, Iterator[Projection]]]:
         """Yield each shard's projection, with those of the chunks inside it: their coordinates count in the shard."""
         for shard in self.project(selection):
@@ -204,6 +209,13 @@ class ChunkGrid:
         if len(entries) != len(self.axes):
             raise RegionError(f"selection {selection!r} names more than the {len(self.axes)} axes of the array")
         return [_picked(e, axis.n, selection) for e, axis in zip(entries, self.axes, strict=True)]
+
+
+def extent(selection: Sequence[slice | int], origin: Sequence[int]) -> tuple[Box, tuple[slice | int, ...]]:
+    """Return the smallest box around a `selection` that is seen from `origin`, and what it takes of that box."""
+    axes = list(zip(selection, origin, strict=True))
+    box = tuple((o + s, o + s + 1) if isinstance(s, int) else (o + s.start, o + s.stop) for s, o in axes)
+    return box, tuple(0 if isinstance(s, int) else slice(None, None, s.step) for s in selection)
 
 
 def _projections(axes: Sequence[ChunkAxis], picked: Sequence[Picked]) -> Iterator[Projection]:

@@ -11,14 +11,14 @@ from ziggurat.create import group_of
 from ziggurat.datatree import VARIABLE, place_of_axis
 from ziggurat.errors import DTypeError, GeometryError, MetadataError
 from ziggurat.grid import Shape
-from ziggurat.handle import Handle
 from ziggurat.layout import Layout, default_chunk, factors_of, lay_out
 from ziggurat.metadata import as_axes, default_axes
 from ziggurat.ngff import AXIS_TYPES, Axis
 from ziggurat.pyramid import Pyramid
 from ziggurat.settings import ZarrConfig
-from ziggurat.sources import ArraySource, DaskSource, Source, is_dask
+from ziggurat.sources import Source
 from ziggurat.store import level_of
+from ziggurat.virtual import Virtual, as_source
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -73,11 +73,7 @@ class Given:
 
     def source(self, unit: Shape, settings: ZarrConfig) -> Source:
         """Return what the cascade reads; `unit` is what is read at once where every box costs the same."""
-        if is_dask(self.data):
-            return DaskSource(self.data, settings)
-        if hasattr(self.data, "store_path"):
-            return Handle(self.data, settings)
-        return ArraySource(self.data, unit, settings)
+        return as_source(self.data, settings, unit)
 
 
 def as_given(
@@ -161,7 +157,9 @@ def _read(data: Any, axes: Sequence[str] | None) -> Given:
         return _of_pyramid(data)
     if type(data).__module__.startswith("xarray.") and hasattr(data, "dims"):
         return _of_dataarray(data)
-    if hasattr(data, "store_path") and not hasattr(data, "chunks"):
+    if isinstance(data, Virtual):
+        return _bare(data, None, data.level.chunk)
+    if hasattr(data, "store_path") and not hasattr(data, "dtype"):
         raise DTypeError(f"{data} is a zarr group: open it with open_pyramid, or take one of its arrays")
     if hasattr(data, "store_path"):
         level = level_of(data)

@@ -47,6 +47,13 @@ class Level:
     translation: tuple[float, ...] | None = None
     cuts: tuple[tuple[int, ...] | None, ...] | None = None
 
+    @classmethod
+    def of_grid(cls, name: str, dtype: np.dtype, grid: ChunkGrid) -> "Level":
+        """Return the level whose write units are the chunks of `grid`."""
+        unit = tuple(axis.size for axis in grid.axes)
+        cuts = tuple(axis.starts if isinstance(axis.starts, tuple) else None for axis in grid.axes)
+        return cls(name, grid.array_shape, dtype, grid.inner or unit, unit, cuts=cuts if any(cuts) else None)
+
     @property
     def box(self) -> Box:
         """The whole level."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ziggurat import engines
 from ziggurat.cascade import Record, Work
@@ -24,6 +24,7 @@ from ziggurat.sidecar import sweep
 from ziggurat.store import can_bookkeep, check_writable
 from ziggurat.tell import Tell
 from ziggurat.verification import LevelCheck, Verification
+from ziggurat.virtual import Virtual
 
 if TYPE_CHECKING:
     from dask.delayed import Delayed
@@ -83,7 +84,7 @@ class Job(Plan):
             self._settle()
             return self.report([])
         scheduler = self._scheduler(work, client)
-        with self._told(progress) as tell, locked(self.pyramid[0], lock_timeout_s):
+        with self._told(progress) as tell, locked(self.pyramid.home, lock_timeout_s):
             seen = self.changes.seen or (None if self.is_regional else fingerprints(self.pyramid))
             records = self._run_journaled(work, scheduler, tell, resume)
             self._settle(seen)
@@ -98,7 +99,7 @@ class Job(Plan):
         wanted = every if sample is None else self._sampled(sample)
         work = self._work("repair" if repair else "compare")
         scheduler = self._scheduler(work, client)
-        with self._told(progress) as tell, locked(self.pyramid[0], lock_timeout_s) if repair else nullcontext():
+        with self._told(progress) as tell, locked(self.pyramid.home, lock_timeout_s) if repair else nullcontext():
             verification = self._verification(self._execute(work, scheduler, tell, wanted), repair)
             tell.finish(verification)
         return verification
@@ -117,10 +118,10 @@ class Job(Plan):
         return engines.find_scheduler(work, self, client) if self.mode == "dask" and self.stages else None
 
     def _run_journaled(self, work: Work, scheduler: engines.Scheduler | None, tell: Tell, resume: bool) -> list[Record]:
-        source = self.pyramid[0]
-        if self.mode != "dask" or self.n_tasks < 2 or not can_bookkeep(source):
+        home = self.pyramid.home
+        if self.mode != "dask" or self.n_tasks < 2 or not can_bookkeep(home):
             return self._execute(work, scheduler, tell, every)
-        journal = Journal(source, self)
+        journal = Journal(home, self)
         done = journal.resume() if resume else journal.start()
         if resume:
             for array in self.pyramid.arrays[1:]:
@@ -149,7 +150,7 @@ class Job(Plan):
             except BaseException as error:
                 if tell.n_units or not isinstance(error, ZigguratError):
                     error.add_note(tell.how_far())
-                    logger.warning("stopped by %s: %s", type(error).__name__, tell.how_far())
+                    logger.info("stopped by %s: %s", type(error).__name__, tell.how_far())
                 raise
 
     def _work(self, act: Literal["write", "compare", "repair"]) -> Work:
@@ -161,12 +162,15 @@ class Job(Plan):
                         f"level {array.path!r} of {self.where} is opened read-only: open it for writing"
                     )
             check_writable(targets)
-        return Work(self.steps, self.stages, tuple(Handle(a, self.pyramid.settings) for a in self.pyramid.arrays), act)
+        return Work(self.steps, self.stages, tuple(map(self._handle, self.pyramid.arrays)), act)
+
+    def _handle(self, array: Any) -> Handle:
+        return cast("Handle", array) if isinstance(array, Virtual) else Handle(array, self.pyramid.settings)
 
     def _settle(self, seen: Fingerprints | None = None) -> None:
         """Take off the list what this run honoured, and nothing that came after it was planned."""
         del self.pyramid.touched[: self.changes.n_touched]
-        forget_marks(self.pyramid[0], self.changes.marks)
+        forget_marks(self.pyramid.home, self.changes.marks)
         if seen is not None:
             with suppress(PermissionError):
                 seen.save(self.pyramid[0])
@@ -249,7 +253,7 @@ def fingerprints(pyramid: Pyramid) -> Fingerprints | None:
 
     What lies in memory is hashed for want of times: only for who asks for what changed.
     """
-    if not can_bookkeep(pyramid[0]):
+    if pyramid.home is not pyramid[0] or not can_bookkeep(pyramid[0]):
         return None
     with suppress(StoreError):
         return Fingerprints.take(pyramid[0])

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ziggurat import ngff
 from ziggurat.config import get_config
@@ -17,6 +17,7 @@ from ziggurat.remote import Backend, check_options
 from ziggurat.runtime import check_pipeline
 from ziggurat.settings import RetryConfig
 from ziggurat.store import get_array, get_group, level_of, open_group, retried
+from ziggurat.virtual import Virtual, is_virtual
 
 if TYPE_CHECKING:
     import zarr
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Where", "open_pyramid", "open_pyramids"]
 
-type Where = str | Path | Store | zarr.Group | Sequence[zarr.Array[Any]]
+type Where = str | Path | Store | zarr.Group | Sequence[zarr.Array[Any] | Virtual]
 
 
 def open_pyramid(
@@ -78,7 +79,8 @@ def open_pyramid(
     pyramid = _open(where, levels, index, config.io_retry, storage_options, backend)
     settings = config.zarr.model_copy()
     for array in pyramid.arrays:
-        settings = check_pipeline(settings, array)
+        if not is_virtual(array):
+            settings = check_pipeline(settings, array)
     return replace(pyramid, settings=settings)
 
 
@@ -144,7 +146,7 @@ def _open(
 ) -> Pyramid:
     if isinstance(where, Sequence) and not isinstance(where, str):
         check_options(where, storage_options, backend)
-        return _from_arrays([retried(a, policy) if hasattr(a, "store_path") else a for a in where])
+        return _from_arrays([retried(cast("Any", a), policy) if hasattr(a, "store_path") else a for a in where])
     group = open_group(where, storage_options, policy=policy, backend=backend)
     place = _place(where, group)
     if levels is not None:
@@ -184,16 +186,16 @@ def _inside(group: "zarr.Group", path: str) -> str:
     return path.removeprefix(f"{group.path}/") if group.path else path
 
 
-def _from_arrays(
-    arrays: "Sequence[zarr.Array[Any]]", place: str | None = None, names: Sequence[str] | None = None
-) -> Pyramid:
+def _from_arrays(arrays: Sequence[Any], place: str | None = None, names: Sequence[str] | None = None) -> Pyramid:
     if not arrays:
         raise LevelError("a pyramid has at least one level: list its arrays, finest first")
-    if wrong := [type(a).__name__ for a in arrays if not hasattr(a, "store_path")]:
+    stored = arrays[1:] if isinstance(arrays[0], Virtual) else arrays
+    if wrong := [type(a).__name__ for a in stored or arrays if not hasattr(a, "store_path")]:
         raise LevelError(f"a pyramid is a list of zarr arrays, finest first; found {wrong[0]}")
-    place = place or str(arrays[0].store_path)
-    levels = tuple(level_of(a, n) for a, n in zip(arrays, names or cycle([None]), strict=False))
-    dimension_names = getattr(arrays[0].metadata, "dimension_names", None) or ()
+    place = place or str(stored[0].store_path)
+    named = zip(arrays, names or cycle([None]), strict=False)
+    levels = tuple(a.level if isinstance(a, Virtual) else level_of(a, n) for a, n in named)
+    dimension_names = getattr(stored[0].metadata, "dimension_names", None) or ()
     axes = tuple(n or f"axis{i}" for i, n in enumerate(dimension_names)) or tuple(
         f"axis{i}" for i in range(arrays[0].ndim)
     )

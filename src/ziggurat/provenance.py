@@ -13,6 +13,7 @@ from zarr.abc.store import Store
 
 from ziggurat.create import Place, real_place
 from ziggurat.errors import StoreError
+from ziggurat.virtual import Virtual
 
 __all__ = ["check_unread"]
 
@@ -32,7 +33,7 @@ def check_unread(place: Place, data: Any) -> None:
             raise StoreError(f"{place.name} cannot be overwritten: the data is read from {found} in it; {remedy}")
 
     try:
-        _Finder(look).dump(data)
+        _Finder(look).dump(data.origins if isinstance(data, Virtual) else data)
     except StoreError:
         raise
     except Exception as e:

@@ -1,6 +1,6 @@
 """A pyramid: the levels of one image, their arrays, and what was written to them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import pairwise
@@ -19,6 +19,7 @@ from ziggurat.patches import fit_patch
 from ziggurat.regions import Boxes, as_box, normalize
 from ziggurat.roi import box_of_roi, is_roi
 from ziggurat.settings import ZarrConfig
+from ziggurat.virtual import is_virtual
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -67,6 +68,11 @@ class Pyramid:
 
     def __post_init__(self) -> None:
         _check_levels(self)
+
+    @property
+    def home(self) -> "zarr.Array[Any]":
+        """The finest array that is stored: what is noted of the pyramid lies beside it."""
+        return next(a for a in self.arrays if not is_virtual(a))
 
     def __getitem__(self, k: int) -> "zarr.Array[Any]":
         return self.arrays[k]
@@ -145,7 +151,7 @@ class Pyramid:
         """
         boxes = self.boxes(regions)
         if len(boxes):
-            add_mark(self[0], boxes)
+            add_mark(self.home, boxes)
 
     def create_label(self, name: str, dtype: "DTypeLike" = "uint32", *, overwrite: bool = False) -> "Pyramid":
         """Make an empty label image of this image, and register it.
@@ -200,6 +206,8 @@ def _check_levels(pyramid: Pyramid) -> None:
                 f"{pyramid.where}: level {level.name!r} has {len(level.shape)} axes, level {first.name!r} "
                 f"{len(first.shape)}: all levels have the same axes"
             )
-    for a, b in pairwise(sorted((str(a.store_path) for a in pyramid.arrays), key=str)):
+    read: Sequence[Any] = getattr(pyramid[0], "origins", pyramid.arrays[:1])
+    places = {str(a.store_path) for a in read if hasattr(a, "store_path")}
+    for a, b in pairwise(sorted([*places, *(str(a.store_path) for a in pyramid.arrays[1:])])):
         if a == b and a:
             raise LevelError(f"{pyramid.where}: {a} is listed twice, a level cannot be computed from itself")

@@ -3,16 +3,19 @@
 Everything lies under one hidden prefix inside the array, which no zarr reader lists or warns about.
 """
 
+import asyncio
 import os
 import re
 import zlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
 import numpy as np
+import zarr
 from numpy.typing import NDArray
+from zarr.abc.store import Store
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore
@@ -20,11 +23,9 @@ from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore
 from ziggurat.chunkgrid import ChunkGrid
 from ziggurat.errors import StoreError
 from ziggurat.policy import retry
+from ziggurat.runtime import is_synchronous
 from ziggurat.settings import RetryConfig
 from ziggurat.store import get_object, innermost
-
-if TYPE_CHECKING:
-    import zarr
 
 __all__ = ["Sidecar", "local_directory", "stored_units", "sweep"]
 
@@ -47,12 +48,18 @@ class Sidecar:
     def write(self, name: str, content: bytes) -> None:
         """Set the object `name`."""
         buffer = default_buffer_prototype().buffer.from_bytes(content)
-        sync(self.store.set(f"{self.prefix}/{name}", buffer))
+        if is_synchronous(self.store):
+            cast("Any", self.store).set_sync(f"{self.prefix}/{name}", buffer)
+        else:
+            sync(self.store.set(f"{self.prefix}/{name}", buffer))
 
     def delete(self, name: str) -> None:
         """Delete the object `name`, if it is there."""
         with suppress(FileNotFoundError, KeyError):
-            sync(self.store.delete(f"{self.prefix}/{name}"))
+            if is_synchronous(self.store):
+                cast("Any", self.store).delete_sync(f"{self.prefix}/{name}")
+            else:
+                sync(self.store.delete(f"{self.prefix}/{name}"))
 
     def names(self, folder: str) -> list[str]:
         """Return the names of the objects in `folder`, each with it, without what killed writers left unfinished."""
@@ -60,12 +67,49 @@ class Sidecar:
 
     def clear(self, folder: str) -> None:
         """Delete all objects in `folder`, and what killed writers left unfinished there."""
-        for name in self._listed(folder):
-            self.delete(name)
+        self.delete_all(self._listed(folder))
+
+    def read_all(self, names: Iterable[str]) -> dict[str, bytes]:
+        """Return the objects `names`, those that are there; many at a time where the store takes its time."""
+        keys = {f"{self.prefix}/{name}": name for name in names}
+        if is_synchronous(self.store):
+            found = [(name, self.read(name)) for name in keys.values()]
+        else:
+            found = [(keys[key], content) for key, content in sync(_at_once(_get, self.store, keys))]
+        return {name: content for name, content in found if content is not None}
+
+    def delete_all(self, names: Iterable[str]) -> None:
+        """Delete the objects `names`, those that are there; many at a time where the store takes its time."""
+        if is_synchronous(self.store):
+            for name in names:
+                self.delete(name)
+        else:
+            sync(_at_once(_delete, self.store, [f"{self.prefix}/{name}" for name in names]))
 
     def _listed(self, folder: str) -> list[str]:
         start = f"{self.prefix}/{folder}/"
         return sorted(f"{folder}/{key[len(start) :]}" for key in sync(_collect(self.store.list_prefix(start))))
+
+
+async def _at_once[R](do: Callable[[Store, str], Awaitable[R]], store: Store, keys: Iterable[str]) -> list[R]:
+    """Do the same with many objects of a store, as many at a time as zarr makes requests."""
+    places = asyncio.Semaphore(int(zarr.config.get("async.concurrency")))
+
+    async def one(key: str) -> R:
+        async with places:
+            return await do(store, key)
+
+    return await asyncio.gather(*map(one, keys))
+
+
+async def _get(store: Store, key: str) -> tuple[str, bytes | None]:
+    found = await store.get(key, prototype=default_buffer_prototype())
+    return key, None if found is None else found.to_bytes()
+
+
+async def _delete(store: Store, key: str) -> None:
+    with suppress(FileNotFoundError, KeyError):
+        await store.delete(key)
 
 
 async def _collect(keys: AsyncIterator[str]) -> list[str]:

@@ -64,12 +64,7 @@ def level_of(
     name = name if name is not None else array.path or str(array.store_path)
     if array.ndim == 0:
         raise LevelError(f"array {name!r} has no axis: a level has at least one")
-    grid = ChunkGrid.of(array)
-    unit = tuple(axis.size for axis in grid.axes)
-    level = Level(name, array.shape, array.dtype, grid.inner or unit, unit, scale, translation)
-    if all(axis.is_regular for axis in grid.axes):
-        return level
-    return replace(level, cuts=tuple(a.starts if isinstance(a.starts, tuple) else None for a in grid.axes))
+    return replace(Level.of_grid(name, array.dtype, ChunkGrid.of(array)), scale=scale, translation=translation)
 
 
 def open_group(
