@@ -14,15 +14,17 @@ SOURCE = Path(ziggurat.__file__).parent
 # Finest grained first: a module imports only what stands before it.
 ORDER = [
     *("errors", "text", "boxes", "geometry", "chunkaxis", "chunkgrid", "grid", "layout", "settings", "config"),
-    *("_taps", "_jit", "_jit_taps", "_generic", "_hot", "kernels"),
-    *("stages", "regions", "dirty", "planning"),
-    *("policy", "runtime", "counted", "remote", "retry", "store", "inline", "handle", "sidecar"),
-    *("cascade", "graph", "pulse", "cluster", "engines", "sources"),
+    *("_taps", "_jit", "_jit_ranks", "_jit_taps", "_generic", "_hot", "kernels"),
+    *("stages", "regions", "dirty", "plan_face", "planning"),
+    *("policy", "runtime", "counted", "remote", "retry", "store", "codecs", "shards", "direct", "handle", "sidecar"),
+    *("cascade", "graph", "pulse", "cluster", "engines", "sources", "virtual", "mosaic", "streaming"),
     *("listing", "ngff", "geozarr", "metadata", "create", "provenance", "datatree"),
-    *("changes", "roi", "tabular", "patches", "pyramid", "opening", "tables", "given", "image", "labels"),
+    *("changes", "roi", "tabular", "patches", "pictures", "planes", "faces", "places"),
+    *("pyramid", "opening", "tables", "given", "image", "labels"),
     *("events", "report", "verification", "display", "tell", "job", "api", "complete", "building", "trees"),
+    *("drawing", "previewing"),
     *("readers", "details", "parsing", "testing", "demo", "serving", "viewing"),
-    *("options", "cli_rebuild", "cli_images", "cli_view", "cli"),
+    *("options", "cli_rebuild", "cli_images", "cli_preview", "cli_view", "cli"),
 ]
 
 OWNERS = {
@@ -34,7 +36,8 @@ OWNERS = {
             "runtime",
             "sidecar",
             "store",
-            "inline",
+            "codecs",
+            "direct",
             "handle",
             "tabular",
             "testing",
@@ -46,18 +49,19 @@ OWNERS = {
     "xarray": {"datatree"},
     "cloudpickle": {"engines", "provenance"},
     "distributed": {"cluster", "pulse"},
-    "numba": {"_jit", "_jit_taps"},
+    "numba": {"_jit", "_jit_ranks", "_jit_taps"},
     "tenacity": {"policy"},
     "filelock": {"changes"},
+    "matplotlib": {"drawing"},
     "yaozarrs": {"ngff"},
     "pydantic": {"settings", "config", "ngff"},
-    "typer": {"parsing", "options", "cli_rebuild", "cli_images", "cli_view", "cli"},
+    "typer": {"parsing", "options", "cli_rebuild", "cli_images", "cli_preview", "cli_view", "cli"},
     "rich": {"cli", "display", "details"},
 }
 
 PURE = [
     *("errors", "text", "boxes", "geometry", "chunkaxis", "chunkgrid", "grid", "layout"),
-    *("stages", "regions", "dirty", "planning"),
+    *("stages", "regions", "dirty", "plan_face", "planning"),
 ]
 
 

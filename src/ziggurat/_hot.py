@@ -31,7 +31,7 @@ class Axis(NamedTuple):
 
 
 class Loop(NamedTuple):
-    """A kernel of ``_jit``, the dtype it takes pixels as, the size and dtype of its scratch, and its parameters."""
+    """A compiled loop, the dtype it takes pixels as, the size and dtype of its scratch, and its parameters."""
 
     kernel: Callable[..., None]
     dtype: np.dtype[Any]
@@ -150,14 +150,14 @@ def reduce_copy(src: Array, factors: Sequence[int], out: Array, method: str) -> 
 
 
 def _loop(method: str, dtype: np.dtype[Any], count: int, n_row: int, factor: int) -> Loop:
-    from ziggurat import _jit
+    from ziggurat import _jit, _jit_ranks
 
     pixel = np.dtype(np.uint8) if dtype.kind == "b" else dtype
     if method in ("median", "mode"):
         bits = np.dtype(f"i{dtype.itemsize}") if dtype.kind == "f" else pixel
         infinity = int(np.array(np.inf, dtype).view(bits)) if dtype.kind == "f" else 0
         rank = (count - 1) // 2 if method == "median" else -1
-        return Loop(_jit.ranks, bits, (count + 2) * _jit.SEGMENT, bits, (rank, infinity))
+        return Loop(_jit_ranks.ranks, bits, (count + 2) * _jit_ranks.SEGMENT, bits, (rank, infinity))
     if method in ("min", "max"):
         kernel = _jit.float_extremes if dtype.kind == "f" else _jit.int_extremes
         return Loop(kernel, pixel, n_row * factor, pixel, (int(method == "max"),))

@@ -17,6 +17,7 @@ __all__ = [
     "StoreError",
     "ViewError",
     "ZigguratError",
+    "first_of",
 ]
 
 
@@ -82,3 +83,10 @@ class StoreError(ZigguratError, OSError):
 
 class ViewError(ZigguratError, RuntimeError):
     """A page that cannot be shown."""
+
+
+def first_of(error: BaseException) -> BaseException:
+    """Return the first error in a group of groups."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

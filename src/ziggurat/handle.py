@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 from zarr.buffer.cpu import NDBuffer
 
 from ziggurat.boxes import Box, shape_of, slices
+from ziggurat.chunkgrid import ChunkGrid, rectilinear_sizes
 from ziggurat.counted import CountedStore, Requests
-from ziggurat.errors import StoreError
-from ziggurat.grid import Level, is_whole, round_up
-from ziggurat.inline import Inline
+from ziggurat.direct import Direct
+from ziggurat.errors import StoreError, first_of
+from ziggurat.grid import Shape, is_whole, round_up
 from ziggurat.remote import WholeObjects
 from ziggurat.runtime import FUSED, codec_pipeline, is_synchronous
 from ziggurat.settings import ZarrConfig
@@ -34,7 +35,8 @@ class Handle:
     array : zarr.Array
         The array.
     settings : ZarrConfig, optional
-        Codec pipeline (zarr's fused one by default) and limits for the coalescing of reads.
+        Codec pipeline (none where codecs can be called straight, else zarr's fused one, by default) and limits for the
+        coalescing of reads.
     """
 
     def __init__(self, array: "zarr.Array[Any]", settings: ZarrConfig | None = None) -> None:
@@ -53,10 +55,11 @@ class Handle:
         with codec_pipeline(FUSED if pipeline.startswith("zarrs.") else pipeline):
             self._writer = remake(self.array, counted)
             self._padded = _padded(self._writer)
-        self._inline, self._inline_writer = Inline.of(self._source), Inline.of(self._writer)
+        # A pipeline that was asked for is used.
+        self._direct = Direct.of(self._writer) if self.settings.codec_pipeline is None else None
         self.level = level_of(array)
-        overhangs = any(n % u for n, u in zip(self.level.shape, self.level.unit, strict=True))
-        self._gets_twice = overhangs and self._padded is not None and not is_synchronous(array.store)
+        overhangs = self._padded is not None and self._padded.shape != array.shape
+        self._gets_twice = overhangs and not is_synchronous(array.store)
         self.dtype = self.level.native
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -69,23 +72,23 @@ class Handle:
         return Handle, (self.array, self.settings)
 
     def read(self, box: Box, out: NDArray[Any] | None = None) -> NDArray[Any]:
-        """Return the pixels of `box`, in native byte order; in `out`, if it is given and has the stored dtype."""
-        if self._inline is not None:
-            if out is None or self.array.dtype != self.dtype:
-                out = np.empty(shape_of(box), self.array.dtype)
-            self._inline.read(box, out)
-            return out.astype(self.dtype, copy=False)
-        return self._read(box, out)
+        """Return the pixels of `box`, in native byte order; `out` is memory that may be used for it."""
+        if self._direct is None:
+            return self._read(box, out)
+        if out is None:
+            out = np.empty(shape_of(box), self.dtype)
+        self._direct.read(box, out)
+        return out
 
     @property
     def gives_chunks(self) -> bool:
-        """Whether `chunks` works: every chunk is an object of its own that can be decoded in this thread."""
-        return self._inline is not None and not self.level.is_sharded
+        """Whether `chunks` works: chunks can be decoded in this thread, one by one."""
+        return self._direct is not None
 
     def chunks(self, box: Box) -> Iterator[tuple[Box, NDArray[Any]]]:
         """Yield the pixels of `box` chunk by chunk, in native byte order, as they were decoded."""
-        assert self._inline is not None
-        for part, pixels in self._inline.chunks(box):
+        assert self._direct is not None
+        for part, pixels in self._direct.chunks(box):
             yield part, pixels.astype(self.dtype, copy=False)
 
     def _read(self, box: Box, out: NDArray[Any] | None) -> NDArray[Any]:
@@ -94,7 +97,7 @@ class Handle:
             pixels = cast("NDArray[Any]", self._reader(box).get_basic_selection(slices(box), out=place))
         except BaseExceptionGroup as group:
             # Fetches of several parts of a shard fail together; what made them fail is what callers look for.
-            raise _first(group) from group
+            raise first_of(group) from group
         return np.asarray(pixels).astype(self.dtype, copy=False)
 
     def _reader(self, box: Box) -> "zarr.Array[Any]":
@@ -106,14 +109,14 @@ class Handle:
     def write(self, box: Box, pixels: NDArray[Any]) -> None:
         """Set the whole write units of `box` to `pixels` without reading what is there; fill-only units are deleted."""
         assert is_whole(box, self.level), f"{box} is not whole write units of {self.level.name}"
+        if self._direct is not None:
+            self._direct.write(box, pixels)
+            return
         # zarr does not swap the bytes of version 2 chunks that are written whole.
         pixels = pixels.astype(self.array.dtype, copy=False)
         if self._padded is not None:
-            box, pixels = _pad(box, pixels, self.level, self.array.fill_value)
-        if self._inline_writer is not None:
-            self._inline_writer.write(box, pixels)
-        else:
-            (self._padded or self._writer).set_basic_selection(slices(box), pixels)
+            box, pixels = _pad(box, pixels, self.array.shape, self._padded.shape, self.array.fill_value)
+        (self._padded or self._writer).set_basic_selection(slices(box), pixels)
 
     def patch(self, box: Box, pixels: NDArray[Any]) -> None:
         """Set the pixels of `box`; write units that it covers in part are read, merged and set again."""
@@ -139,21 +142,17 @@ def _padded(array: "zarr.Array[Any]") -> "zarr.Array[Any] | None":
     zarr reads a shard that overhangs the array before it writes it, although all of it is given: slower, and a torn
     one could never be replaced. The declared shape, in memory alone, is what decides; there is no public way.
     """
-    if array.shards is None:
+    if ChunkGrid.of(array).inner is None:
         return None
-    shape = tuple(round_up(n, s) for n, s in zip(array.shape, array.shards, strict=True))
-    return remake(array, shape=shape)
+    sizes = rectilinear_sizes(array) or array.shards or ()
+    # Shards with sizes of their own end where the array ends.
+    shape = [round_up(n, s) if isinstance(s, int) else n for n, s in zip(array.shape, sizes, strict=True)]
+    return remake(array, shape=tuple(shape))
 
 
-def _first(error: BaseException) -> BaseException:
-    """Return the first error in a group of groups."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
-
-
-def _pad(box: Box, pixels: NDArray[Any], level: Level, fill: Any) -> tuple[Box, NDArray[Any]]:
-    whole = tuple((start, round_up(stop, u)) for (start, stop), u in zip(box, level.unit, strict=True))
+def _pad(box: Box, pixels: NDArray[Any], shape: Shape, padded_shape: Shape, fill: Any) -> tuple[Box, NDArray[Any]]:
+    axes = zip(box, shape, padded_shape, strict=True)
+    whole = tuple((start, m if stop == n else stop) for (start, stop), n, m in axes)
     if whole == box:
         return box, pixels
     padded = np.full(shape_of(whole), 0 if fill is None else fill, pixels.dtype)

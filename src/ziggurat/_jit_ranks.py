@@ -1,0 +1,123 @@
+"""Compiled loops that sort each window: medians and modes. Importing this module loads numba."""
+
+from typing import Any
+
+import numba
+import numpy as np
+
+__all__ = ["SEGMENT", "ranks"]
+
+# Targets that `ranks` sorts at a time: their windows stay in the L1 cache.
+SEGMENT = 256
+
+type Grid = tuple[int, ...]
+
+
+def ranks(src: Any, out: Any, rows: Any, grid: Grid, rank: int, infinity: int) -> None:
+    """Sort each window and take the value at `rank`, or for a negative rank the most frequent, the smallest on a tie.
+
+    `rows` holds one row of SEGMENT targets per tap, and two more; rows are sorted against each other, whole, so that no
+    pixel decides a branch. Floats come as the signed integers of their bits, `infinity` those of infinity (else 0).
+    """
+    nz, ny, nx, fz, fy, fx, sz, sy, oz, oy = grid
+    count = fz * fy * fx
+    for segment in range(nz * ny * ((nx + SEGMENT - 1) // SEGMENT)):
+        plane, x0 = segment % (nz * ny), segment // (nz * ny) * SEGMENT
+        z, y, n = plane // ny, plane % ny, min(SEGMENT, nx - x0)
+        base = z * fz * sz + y * fy * sy + x0 * fx
+        for tap in range(count):
+            start = base + tap // (fy * fx) * sz + tap // fx % fy * sy
+            _take(src[start : start + n * fx].reshape((n, fx)), tap % fx, rows[tap * SEGMENT : tap * SEGMENT + n])
+        if infinity:
+            _to_keys(rows, n, count, infinity)
+        _sort_rows(rows, n, count)
+        target = out[z * oz + y * oy + x0 : z * oz + y * oy + x0 + n]
+        if rank >= 0:
+            target[:] = rows[rank * SEGMENT : rank * SEGMENT + n]
+        else:
+            _longest_runs(rows, n, count, target)
+        if infinity:
+            nans = rows[(count - 1) * SEGMENT :] if rank >= 0 else target
+            _from_keys(target, nans, src[base:], grid, infinity)
+
+
+@numba.njit(nogil=True)
+def _take(row: Any, dx: int, values: Any) -> None:
+    if row.shape[1] == 2 and dx == 0:  # constant indices, for LLVM to vectorise
+        for x in range(len(values)):
+            values[x] = row[x, 0]
+    elif row.shape[1] == 2:
+        for x in range(len(values)):
+            values[x] = row[x, 1]
+    else:
+        for x in range(len(values)):
+            values[x] = row[x, dx]
+
+
+@numba.njit(nogil=True)
+def _sort_rows(rows: Any, n: int, count: int) -> None:
+    """Batcher's odd-even merge sort (Knuth, TAOCP 3, 5.2.2, algorithm M) of rows, each pair of pixels on its own."""
+    p = 1
+    while p < count:
+        k = p
+        while k >= 1:
+            for j in range(k % p, count - k, 2 * k):
+                for i in range(j, j + min(k, count - j - k)):
+                    if i // (2 * p) == (i + k) // (2 * p):
+                        low, high = rows[i * SEGMENT : i * SEGMENT + n], rows[(i + k) * SEGMENT : (i + k) * SEGMENT + n]
+                        for x in range(n):
+                            smaller = min(low[x], high[x])
+                            high[x] = max(low[x], high[x])
+                            low[x] = smaller
+            k //= 2
+        p *= 2
+
+
+@numba.njit(nogil=True)
+def _longest_runs(rows: Any, n: int, count: int, target: Any) -> None:
+    """Find the first of the longest runs of equal values in sorted rows; the lengths take the two rows after them."""
+    run = rows[count * SEGMENT : count * SEGMENT + n]
+    longest = rows[(count + 1) * SEGMENT : (count + 1) * SEGMENT + n]
+    run[:] = 1
+    longest[:] = 1
+    target[:] = rows[:n]
+    for tap in range(1, count):
+        before = rows[(tap - 1) * SEGMENT : (tap - 1) * SEGMENT + n]
+        values = rows[tap * SEGMENT : tap * SEGMENT + n]
+        for x in range(n):
+            run[x] = run[x] * (values[x] == before[x]) + 1
+        for x in range(n):
+            # all loads first: a load inside a condition keeps LLVM from vectorising
+            length, most, value, best = run[x], longest[x], values[x], target[x]
+            better = length > most
+            target[x] = value if better else best
+            longest[x] = length if better else most
+
+
+@numba.njit(nogil=True)
+def _to_keys(rows: Any, n: int, count: int, infinity: int) -> None:
+    """Map the bits of floats to integers in their order: -0.0 as 0.0, every NaN as the greatest."""
+    greatest = infinity | ((infinity & -infinity) - 1)
+    for tap in range(count):
+        values = rows[tap * SEGMENT : tap * SEGMENT + n]
+        for x in range(n):
+            bits = np.int64(values[x])
+            size = bits & greatest
+            key = -size if bits < 0 else size
+            values[x] = greatest if size > infinity else key
+
+
+@numba.njit(nogil=True)
+def _from_keys(target: Any, nans: Any, src: Any, grid: Grid, infinity: int) -> None:
+    """Map keys back to bits; a zero is the first of its window in C order, which may be negative."""
+    _, fy, fx, sz, sy = grid[3:8]
+    greatest = infinity | ((infinity & -infinity) - 1)
+    for x in range(len(target)):
+        key = np.int64(target[x])
+        bits = key if key >= 0 else -greatest - 1 - key
+        if key == 0:
+            tap = 0
+            while np.int64(src[x * fx + tap // (fy * fx) * sz + tap // fx % fy * sy + tap % fx]) & greatest:
+                tap += 1
+            bits = np.int64(src[x * fx + tap // (fy * fx) * sz + tap // fx % fy * sy + tap % fx])
+        target[x] = infinity | ((infinity & -infinity) >> 1) if nans[x] == greatest else bits

@@ -1,0 +1,161 @@
+"""The way of one chunk through its codecs, without anything between them and its bytes."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import google_crc32c
+import numcodecs
+import numpy as np
+from numpy.typing import NDArray
+from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ZstdCodec
+
+from ziggurat.errors import StoreError
+
+if TYPE_CHECKING:
+    import zarr
+
+__all__ = ["ChunkCodec", "checked", "checksum"]
+
+CRC_BYTES = 4
+
+_BLOSC_HEADER_BYTES = 16
+
+_SHUFFLES = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
+
+
+class Coder(Protocol):
+    """Turns bytes into others and back; numcodecs' codecs are such."""
+
+    def encode(self, buf: Any) -> Any:
+        """Return the encoded bytes."""
+        ...
+
+    def decode(self, buf: Any) -> Any:
+        """Return the decoded bytes."""
+        ...
+
+
+class ChunkCodec:
+    """What stands between the pixels of one chunk and its bytes; use `of`.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Of each chunk, those at the array's edges included.
+    dtype : dtype
+        Of the pixels as they are stored, byte order included.
+    order : {"C", "F"}
+        In which they are stored.
+    coders : sequence of Coder
+        In the order of encoding.
+    """
+
+    def __init__(self, shape: Sequence[int], dtype: np.dtype[Any], order: Any, coders: Sequence[Coder]) -> None:
+        self.shape = tuple(shape)
+        self.dtype = dtype
+        self.order = order
+        self.coders = coders
+        self.n_bytes = int(np.prod(self.shape)) * dtype.itemsize
+
+    @classmethod
+    def of(cls, array: "zarr.Array[Any]") -> "ChunkCodec | None":
+        """Return the way of the array's (inner) chunks; None where it has a codec that is not known here."""
+        if array.filters or array.dtype.kind not in "biufc":
+            return None
+        coders: list[Coder | None]
+        if array.metadata.zarr_format == 2:
+            order, dtype = array.metadata.order, array.dtype
+            usual = (numcodecs.Blosc, numcodecs.Zstd, numcodecs.GZip)
+            coders = [codec if isinstance(codec, usual) else None for codec in array.compressors]
+        elif isinstance(array.serializer, BytesCodec):
+            order, dtype = "C", array.dtype.newbyteorder(array.serializer.endian or "=")
+            coders = [_coder(codec) for codec in array.compressors]
+        else:
+            return None
+        known = [coder for coder in coders if coder is not None]
+        return cls(array.chunks, dtype, order, known) if len(known) == len(coders) else None
+
+    def decode(self, data: Any, room: NDArray[np.uint8]) -> NDArray[Any]:
+        """Return the pixels of a chunk, in `room` (of `n_bytes`) where that saves memory.
+
+        Raises
+        ------
+        StoreError
+            When the chunk was cut short, or holds another number of pixels.
+        Exception
+            Whatever its codecs find wrong with it.
+        """
+        for coder in reversed(self.coders[1:]):
+            data = coder.decode(data)
+        if self.coders:
+            first = self.coders[0]
+            data = _decode_blosc(first, data, room) if isinstance(first, numcodecs.Blosc) else first.decode(data)
+        pixels = np.frombuffer(data, np.uint8)
+        if pixels.nbytes != self.n_bytes:
+            raise StoreError(f"a chunk holds {pixels.nbytes} bytes of pixels instead of {self.n_bytes}: write it again")
+        return pixels.view(self.dtype).reshape(self.shape, order=self.order)
+
+    def encode(self, pixels: NDArray[Any]) -> Any:
+        """Return the bytes of a whole chunk."""
+        stored = np.asarray(pixels, self.dtype, order=self.order)
+        data: Any = stored.ravel(order="K").view(np.uint8)
+        for coder in self.coders:
+            data = coder.encode(data)
+        return data
+
+
+def _coder(codec: Any) -> Coder | None:
+    """Return what does the work of a zarr codec; None where it is not known."""
+    if isinstance(codec, Crc32cCodec):
+        return _Crc32c()
+    settings = codec.to_dict().get("configuration", {})
+    if isinstance(codec, BloscCodec):
+        found: Coder = numcodecs.Blosc(**{**settings, "shuffle": _SHUFFLES[settings["shuffle"]]})
+    elif isinstance(codec, ZstdCodec):
+        found = numcodecs.Zstd(**settings)
+    elif isinstance(codec, GzipCodec):
+        found = numcodecs.GZip(**settings)
+    else:
+        return None
+    return found
+
+
+def _decode_blosc(coder: Any, data: Any, room: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Decode into `room`; blosc itself reads past the end of what was cut short, and gives garbage."""
+    # Bytes 4 to 7 of its header are the size of the pixels, 12 to 15 that of all it holds.
+    n_bytes, _, n_encoded = np.frombuffer(data, "<u4", 3, 4).tolist() if len(data) >= _BLOSC_HEADER_BYTES else (0, 0, 0)
+    if n_encoded != len(data) or n_bytes > room.nbytes:
+        raise StoreError(f"a chunk has {len(data)} bytes instead of {n_encoded}: it was cut short, write it again")
+    coder.decode(data, out=room[:n_bytes])
+    return room[:n_bytes]
+
+
+class _Crc32c:
+    """Appends a checksum, and takes it off again when it is right."""
+
+    def encode(self, buf: Any) -> Any:
+        data = np.frombuffer(buf, np.uint8)
+        return np.concatenate([data, np.frombuffer(checksum(data), np.uint8)])
+
+    def decode(self, buf: Any) -> Any:
+        return checked(buf)
+
+
+def checksum(data: NDArray[np.uint8]) -> bytes:
+    """Return the four bytes of the CRC32C of `data`."""
+    found: int = google_crc32c.value(data)
+    return found.to_bytes(CRC_BYTES, "little")
+
+
+def checked(data: Any) -> NDArray[np.uint8]:
+    """Return `data` without the checksum at its end.
+
+    Raises
+    ------
+    StoreError
+        When it is not that of the bytes before it.
+    """
+    found = np.frombuffer(data, np.uint8)
+    if found[-CRC_BYTES:].tobytes() != checksum(found[:-CRC_BYTES]):
+        raise StoreError("stored bytes do not match their checksum: they were cut short or changed, write them again")
+    return found[:-CRC_BYTES]

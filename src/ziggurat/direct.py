@@ -1,0 +1,189 @@
+"""Reads and writes chunks in the calling thread: one request, its codecs, and the pixels.
+
+zarr hands each call to its one event loop and that to a thread of zarr's own: 0.6 to 1 ms of CPU per call, and one door
+for all tasks. Where a store is synchronous and the codecs are known, nothing of that is needed.
+"""
+
+from collections.abc import Iterator
+from itertools import product
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from zarr.abc.store import RangeByteRequest, SuffixByteRequest
+from zarr.buffer import default_buffer_prototype
+from zarr.buffer.cpu import Buffer, NDBuffer
+
+from ziggurat.boxes import Box, corner, intersect, shape_of, slices
+from ziggurat.chunkgrid import rectilinear_sizes
+from ziggurat.codecs import ChunkCodec
+from ziggurat.errors import first_of
+from ziggurat.grid import Shape, ceil_div
+from ziggurat.runtime import is_synchronous
+from ziggurat.shards import MISSING, ShardIndex, Spans
+
+if TYPE_CHECKING:
+    import zarr
+
+__all__ = ["Direct"]
+
+
+class Direct:
+    """One array on a synchronous store; use `of`."""
+
+    def __init__(self, array: "zarr.Array[Any]", codec: ChunkCodec, index: ShardIndex | None) -> None:
+        self.array = array
+        self.codec = codec
+        self.index = index
+        self.store: Any = array.store
+        self.prefix = f"{array.path}/" if array.path else ""
+        self.chunk: Shape = array.chunks
+        self.unit: Shape = array.shards or array.chunks
+        self.fill = array.dtype.type(0) if array.fill_value is None else array.fill_value
+        self.prototype = default_buffer_prototype()
+
+    @classmethod
+    def of(cls, array: "zarr.Array[Any]") -> "Direct | None":
+        """Return the way around zarr's event loop; None where the store or a codec needs it."""
+        # zarr tells of missing chunks where an array asks for it.
+        usual = array.async_array.config.read_missing_chunks and rectilinear_sizes(array) is None
+        if not usual or not is_synchronous(array.store):
+            return None
+        if rectilinear_sizes(array) is not None:
+            return None
+        codec = ChunkCodec.of(array)
+        index = ShardIndex.of(array) if array.shards else None
+        return cls(array, codec, index) if codec and bool(index) == bool(array.shards) else None
+
+    def read(self, box: Box, out: NDArray[Any]) -> None:
+        """Fill `out` with the pixels of `box`."""
+        origin = corner(box)
+        for part, pixels in self.chunks(box):
+            out[slices(part, origin)] = pixels
+
+    def chunks(self, box: Box) -> Iterator[tuple[Box, NDArray[Any]]]:
+        """Yield the pixels of `box` chunk by chunk; the next one takes the memory of the one before.
+
+        What is not stored comes as one pixel, the fill value, seen in many places: its strides are 0.
+        """
+        room = np.empty(self.codec.n_bytes, np.uint8)
+        for index, unit in _cells(box, self.unit):
+            wanted = intersect(box, unit)
+            if self.index is None:
+                yield self._chunk(wanted, corner(unit), self._get(self._key(index)), room)
+            else:
+                yield from self._shard(self._key(index), self.index, wanted, unit, room)
+
+    def _chunk(
+        self, wanted: Box, first: Shape, data: NDArray[np.uint8] | None, room: NDArray[np.uint8]
+    ) -> tuple[Box, NDArray[Any]]:
+        if data is None:
+            return wanted, np.broadcast_to(self.fill, shape_of(wanted)).astype(self.array.dtype, copy=False)
+        return wanted, self.codec.decode(data, room)[slices(wanted, first)]
+
+    def _shard(
+        self, key: str, index: ShardIndex, wanted: Box, unit: Box, room: NDArray[np.uint8]
+    ) -> Iterator[tuple[Box, NDArray[Any]]]:
+        boxes = dict(_cells(wanted, self.chunk, corner(unit)))
+        clipped = intersect(unit, tuple((0, n) for n in self.array.shape))
+        data = self._whole(key, index, boxes) if wanted == clipped else self._parts(key, index, boxes)
+        if data is None:
+            yield self._chunk(wanted, corner(unit), None, room)
+            return
+        for cell, box in boxes.items():
+            yield self._chunk(intersect(box, wanted), corner(box), data.get(cell), room)
+
+    def _whole(self, key: str, index: ShardIndex, cells: dict[Shape, Box]) -> dict[Shape, NDArray[np.uint8]] | None:
+        """Return the encoded bytes of the chunks of a shard, from one request; None where there is no shard."""
+        shard = self._get(key)
+        if shard is None:
+            return None
+        spans = index.read(index.in_shard(shard))
+        return {cell: shard[start : start + n] for cell, (start, n) in _stored(spans, cells)}
+
+    def _parts(self, key: str, index: ShardIndex, cells: dict[Shape, Box]) -> dict[Shape, NDArray[np.uint8]] | None:
+        """Return the same from the index and the byte ranges asked for, of which near ones are one request."""
+        where = SuffixByteRequest(index.n_bytes) if index.is_last else RangeByteRequest(0, index.n_bytes)
+        found = self._get(key, where)
+        if found is None:
+            return None
+        stored = dict(_stored(index.read(found), cells))
+        ranges = [RangeByteRequest(start, start + n) for start, n in stored.values()]
+        config = self.array.async_array.config
+        try:
+            buffers = self.store.get_ranges_sync(
+                key,
+                ranges,
+                prototype=self.prototype,
+                max_gap_bytes=config.sharding_coalesce_max_gap_bytes,
+                max_coalesced_bytes=config.sharding_coalesce_max_bytes,
+            )
+        except BaseExceptionGroup as group:
+            # Fetches of several parts fail together; what made them fail is what callers look for.
+            raise first_of(group) from group
+        data, names = {}, list(stored)
+        for i, buffer in buffers:
+            data[names[i]] = buffer.as_numpy_array()
+        return data
+
+    def write(self, box: Box, pixels: NDArray[Any]) -> None:
+        """Set the whole write units of `box`; those that hold only fill are deleted."""
+        origin = corner(box)
+        for index, unit in _cells(box, self.unit):
+            part = intersect(box, unit)
+            data = self._encoded(pixels[slices(part, origin)], shape_of(part))
+            if data is None:
+                self.store.delete_sync(self._key(index))
+            else:
+                self.store.set_sync(self._key(index), Buffer.from_bytes(data))
+
+    def _encoded(self, pixels: NDArray[Any], shape: Shape) -> Any:
+        """Return the bytes of a unit, None where it holds only fill."""
+        if self.index is None:
+            return self._encoded_chunk(pixels)
+        chunks = {}
+        for cell, box in _cells(tuple((0, n) for n in shape), self.chunk):
+            data = self._encoded_chunk(pixels[slices(box)])
+            if data is not None:
+                chunks[cell] = data
+        return b"".join(self.index.pack(chunks)) if chunks else None
+
+    def _encoded_chunk(self, pixels: NDArray[Any]) -> Any:
+        if self._is_fill(pixels):
+            return None
+        if pixels.shape != self.chunk:
+            padded = np.full(self.chunk, self.fill, self.array.dtype)
+            padded[tuple(map(slice, pixels.shape))] = pixels
+            pixels = padded
+        return self.codec.encode(pixels)
+
+    def _is_fill(self, pixels: NDArray[Any]) -> bool:
+        """Say whether all pixels are fill, as zarr does: by bits where it is zero, and NaN is NaN."""
+        fill, first = self.array.fill_value, pixels[(0,) * pixels.ndim]
+        if fill is None or (first != fill and first == first):
+            return False
+        return NDBuffer.from_ndarray_like(cast("Any", pixels)).all_equal(fill)
+
+    def _key(self, index: Shape) -> str:
+        return self.prefix + self.array.metadata.encode_chunk_key(index)
+
+    def _get(self, key: str, byte_range: Any = None) -> NDArray[np.uint8] | None:
+        found = self.store.get_sync(key, prototype=self.prototype, byte_range=byte_range)
+        return None if found is None else found.as_numpy_array()
+
+
+def _stored(spans: Spans, cells: dict[Shape, Box]) -> Iterator[tuple[Shape, tuple[int, int]]]:
+    for cell in cells:
+        start, n = spans[cell].tolist()
+        if start != MISSING:
+            yield cell, (start, n)
+
+
+def _cells(box: Box, size: Shape, first: Shape = ()) -> Iterator[tuple[Shape, Box]]:
+    """Yield index and declared box of the cells of `size`, the first of which begins at `first`, that `box` meets."""
+    axes = [
+        [(i, (a + i * c, a + (i + 1) * c)) for i in range((start - a) // c, ceil_div(stop - a, c))]
+        for (start, stop), c, a in zip(box, size, first or (0,) * len(size), strict=True)
+    ]
+    for cell in product(*axes):
+        yield tuple(i for i, _ in cell), tuple(ab for _, ab in cell)
