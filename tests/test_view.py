@@ -216,6 +216,11 @@ def test_levels_of_several_stores_are_refused():
         viewing.root_of(zg.open_pyramid(levels))
 
 
+def test_one_axis_is_no_image():
+    with pytest.raises(ViewError, match="one axis"):
+        viewing.describe(zg.open_pyramid([zarr.create_array({}, shape=(8,), chunks=(4,), dtype="u1")]), "")
+
+
 def test_shards_that_the_page_cannot_read():
     shard = ShardingCodec(chunk_shape=(4, 4), index_location="start")
     array = zarr.create_array({}, shape=(8, 8), chunks=(8, 8), dtype="u1", serializer=shard, compressors=None)
@@ -348,6 +353,24 @@ def test_a_sharded_image_with_labels(tmp_path):
     assert out["level"] == 1 and close(out["colors"][:3], [(26, 255, 0), (26, 255, 0), (26, 0, 0)])
     assert half["background"] != all_over["background"]
     assert "shard 1x1x512x512" in half["text"].replace("\u00d7", "x")
+
+
+@needs_page
+def test_a_label_image_alone(tmp_path):
+    image = build(tmp_path / "a.zarr", np.zeros((64, 96), "u1"))
+    cells = np.zeros((64, 96), "i4")
+    cells[16:, :32], cells[16:, 64:] = 5, 7
+    build("cells", cells, labels_of=image)
+    with zg.view(tmp_path / "a.zarr") as both, zg.view(tmp_path / "a.zarr" / "labels" / "cells") as alone:
+        points = {"scheme": "dark", "points": [(16, 40), (80, 40), (48, 40)]}
+        on_top, own = look(
+            tmp_path,
+            {"url": both.url, "steps": [["fill", "#opacity", "1"]], **points},
+            {"url": alone.url, **points},
+        )
+    assert close(own["colors"][:2], on_top["colors"][:2])
+    assert not close(*own["colors"][:2], 30)
+    assert close(on_top["colors"][2], (0, 0, 0))
 
 
 @needs_page

@@ -153,8 +153,10 @@ def _check_readable(pyramid: Pyramid) -> None:
     Raises
     ------
     ViewError
-        When chunks are of unequal sizes, or the index of a shard is at its start.
+        When chunks are of unequal sizes, the index of a shard is at its start, or there is no plane.
     """
+    if len(pyramid.axes) < 2:
+        raise ViewError(f"{pyramid.where} has one axis, {pyramid.axes[0]!r}; the page shows images of two and more")
     for level, array in zip(pyramid.levels, pyramid.arrays, strict=True):
         ends = (getattr(codec, "index_location", None) for codec in getattr(array.metadata, "codecs", ()))
         is_first = any(getattr(end, "value", end) == "start" for end in ends)
@@ -222,7 +224,7 @@ def _channels(ome: Any) -> list[dict[str, Any]]:
     """Return what the metadata says of the channels' names, colours and contrast, as far as it makes sense."""
     match ome:
         case {"omero": {"channels": [*channels]}}:
-            return [_channel(c) if isinstance(c, Mapping) else {} for c in channels]
+            return [_channel(c if isinstance(c, Mapping) else {}) for c in channels]
     return []
 
 

@@ -19,7 +19,7 @@ export function drawOutlines(canvas, scene, isOn) {
   const context = canvas.getContext("2d");
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
   context.clearRect(0, 0, clientWidth, clientHeight);
-  const use = isOn ? scene.level : null;
+  const use = isOn ? scene.inUse(scene.image) : null;
   if (!use) return;
   context.font = "600 12px system-ui, sans-serif";
   for (const { bounds, x, y } of use.tiles) {

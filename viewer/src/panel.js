@@ -25,7 +25,8 @@ export function addSliders(scene) {
       scene.moveTo(axis, Number(target.value));
     };
     const slider = { type: "range", id: `axis-${axis}`, min: 0, max: size - 1, value: start, oninput: move };
-    byId("sliders").append(element("label", { class: "row" }, element("span", {}, axis), element("input", slider), shown));
+    const row = [element("span", {}, axis), element("input", slider), shown];
+    byId("sliders").append(element("label", { class: "row" }, ...row));
     byId("sliders").hidden = false;
   }
 }
@@ -61,6 +62,9 @@ export function addChannels(scene, channels) {
       channel.color = target.value.slice(1);
       repaint();
     };
+    const picker = { type: "color", value: `#${channel.color}`, "aria-label": `colour of ${channel.label}` };
+    const box = element("input", { type: "checkbox", checked: channel.active, onchange: toggle });
+    const auto = element("button", { title: "Contrast from percentiles", onclick: adjust }, "auto");
     byId("channels").append(
       element(
         "div",
@@ -68,10 +72,10 @@ export function addChannels(scene, channels) {
         element(
           "div",
           { class: "row" },
-          element("input", { type: "color", value: `#${channel.color}`, "aria-label": `colour of ${channel.label}`, oninput: recolor }),
-          element("label", {}, element("input", { type: "checkbox", checked: channel.active, onchange: toggle }), ` ${channel.label}`),
+          element("input", { ...picker, oninput: recolor }),
+          element("label", {}, box, ` ${channel.label}`),
         ),
-        element("div", { class: "row" }, lo, "to", hi, element("button", { title: "Contrast from percentiles", onclick: adjust }, "auto")),
+        element("div", { class: "row" }, lo, "to", hi, auto),
       ),
     );
     if (channel.lo !== undefined) show();
@@ -118,7 +122,7 @@ export function addFacts(info) {
 
 /** Say which level is in use: in a corner, and in the table. */
 export function showLevel(scene) {
-  const use = scene.level;
+  const use = scene.inUse(scene.image);
   const k = use ? scene.image.levels.indexOf(use.level) : -1;
   byId("level").textContent = use ? `level ${use.level.name}: ${use.level.width} × ${use.level.height}` : "";
   document.body.dataset.level = k;

@@ -89,9 +89,9 @@ export class Scene {
     return layers.every((layer) => layer.item?.getFullyLoaded() && !layer.isBusy);
   }
 
-  /** The level of the image that is in use: the finest that is drawn. */
-  get level() {
-    const { item } = this.image;
+  /** The level of a layer that is in use, the finest that is drawn, and its tiles; null before anything is. */
+  inUse(layer) {
+    const { item } = layer;
     const drawn = item ? item.getTilesToDraw().map(({ tile }) => tile) : [];
     if (drawn.length === 0) return null;
     const n = Math.max(...drawn.map((tile) => tile.level));
@@ -100,7 +100,7 @@ export class Scene {
 
   /** Large pixels are shown as they are; small ones are averaged. */
   #smooth() {
-    const use = this.level;
+    const use = this.inUse(this.image);
     if (!use) return;
     const [, , width] = this.image.place;
     const perUnit = (this.viewer.viewport.getZoom(true) * this.viewer.container.clientWidth) / width;
@@ -209,9 +209,9 @@ export class Scene {
     return contrastOf(await level.read(index, ...middle(level.height), ...middle(level.width)));
   }
 
-  /** What lies at a point of the viewer's element: place in units, and the pixels' values; null outside. */
+  /** What lies at a point of the viewer's element, at the levels that are shown: pixel and values; null outside. */
   async probe(x0, y0) {
-    const use = this.level;
+    const use = this.inUse(this.image);
     if (!use) return null;
     const spot = this.viewer.viewport.pointFromPixel(new OpenSeadragon.Point(x0, y0), true);
     const [left, top, width] = this.image.place;
@@ -227,16 +227,22 @@ export class Scene {
       return inside ? (await at.read(index, row, row + 1, column, column + 1, { wide: true }))[0] : null;
     };
     const shown = this.channels.filter((c) => c.active);
-    const values = await Promise.all(shown.map((c) => value(this.image, level, this.image.indexAt(level, place, c.index))));
+    const indices = shown.map((c) => this.image.indexAt(level, place, c.index));
+    const values = await Promise.all(indices.map((index) => value(this.image, level, index)));
     const labels = this.labels.filter((label) => label.visible);
     const found = await Promise.all(
-      labels.map((label) => value(label, label.levels[0], label.indexAt(label.levels[0], place))),
+      labels.map((label) => {
+        const shownAt = this.inUse(label)?.level;
+        return shownAt ? value(label, shownAt, label.indexAt(shownAt, place)) : null;
+      }),
     );
     if (values.every((v) => v === null)) return null;
-    return { level, pixel: this.image.indexAt(level, place), values, labels: labels.map((l, i) => [l.info.name, found[i]]) };
+    const names = labels.map((label, i) => [label.info.name, found[i]]);
+    return { level, pixel: this.image.indexAt(level, place), values, labels: names };
   }
 }
 
+const RGB = ["red", "green", "blue", "fourth"];
 const PALETTE = ["ff00ff", "00ff00", "00bfff", "ffff00", "ff8000", "ff4060"];
 
 /** The channels of an image, as the metadata say, else as they usually are. */
@@ -249,9 +255,10 @@ export function channelsOf(info) {
   return Array.from({ length: count }, (_, index) => {
     const { label, color, active, window } = known[index] ?? {};
     const usual = isRgb ? ["ff0000", "00ff00", "0000ff", "ffffff"][index] : PALETTE[index % PALETTE.length];
+    const usualName = isRgb ? RGB[index] : count === 1 ? "intensity" : `channel ${index}`;
     return {
       index,
-      label: label ?? (isRgb ? ["red", "green", "blue", "fourth"][index] : count === 1 ? "intensity" : `channel ${index}`),
+      label: label ?? usualName,
       color: color && /^[0-9a-f]{6}$/.test(color) ? color : count === 1 ? "ffffff" : usual,
       active: known[index] ? active : isRgb ? index < 3 : index < 4,
       window: window ?? (isRgb ? [0, 255] : null),
