@@ -15,11 +15,15 @@ import numpy as np
 import pytest
 import zarr
 from zarr.codecs import GzipCodec, ShardingCodec, ZstdCodec
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
 from zarr.storage import LocalStore, MemoryStore, ZipStore
 
 import ziggurat as zg
+from s3 import BUCKET, s3
 from ziggurat import viewing
 from ziggurat.errors import StoreError, ViewError
+from ziggurat.remote import open_url
 from ziggurat.serving import Server, Source, parse_range
 from ziggurat.testing import tree_hash
 
@@ -204,6 +208,24 @@ def test_closing_ends_open_connections_too(directory):
     connection.close()
     with pytest.raises(ConnectionError), socket.create_connection((connection.host, connection.port), timeout=30):
         pass
+
+
+@pytest.mark.parametrize("backend", ["fsspec", "obstore"])
+def test_a_store_on_s3(directory, monkeypatch, backend):
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    with s3() as bucket:
+        options: dict[str, Any] = {"endpoint_url": bucket.url}
+        if backend == "obstore":
+            options |= {"region": "us-east-1", "client_options": {"allow_http": True}}
+        store = open_url(f"s3://{BUCKET}/a", options, backend)
+        sync(store.set("image/0/c", default_buffer_prototype().buffer.from_bytes(BYTES)))
+        with serve(directory / "page", Source(store, "image")) as view:
+            assert ask(view, "/data/0/c")[2] == BYTES
+            assert ask(view, "/data/0/c", Range="bytes=-7")[2] == BYTES[-7:]
+            assert ask(view, "/data/0/c", "HEAD")[1]["Content-Length"] == "100"
+            for headers in ({}, {"Range": "bytes=-7"}):
+                assert ask(view, "/data/0/none", **headers)[0] == 404
 
 
 def build(where, pixels, **options):
