@@ -40,7 +40,7 @@ viewer/.ready: viewer/package.json viewer/build.mjs .ci/build-viewer $(wildcard 
 	@.ci/build-viewer && touch $@ || [ $$? -eq 3 ]
 
 docs: $(VENV)/.ready-docs ## build the documentation into site/
-	$(RUN) mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --strict
 
 clean: ## remove the environment and everything that was built
 	rm -rf viewer/.ready viewer/node_modules src/ziggurat/static

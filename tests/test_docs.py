@@ -2,15 +2,18 @@
 
 import doctest
 import importlib
+import os
 import pkgutil
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import ziggurat
+from s3 import s3
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -37,13 +40,30 @@ def script(page: Path) -> str:
     return "\n".join(lines)
 
 
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[dict[str, str]]:
+    """Run an S3 server; return the environment in which clients find it."""
+    with s3() as server:
+        yield {
+            "AWS_ENDPOINT_URL": server.url,
+            "AWS_ACCESS_KEY_ID": "key",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "NO_PROXY": "127.0.0.1",
+        }
+
+
 @pytest.mark.parametrize("page", PAGES, ids=relative)
-def test_page(page: Path, tmp_path: Path) -> None:
+def test_page(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     # In a process of its own: what a page configures ends with it.
+    text = script(page)
     path = tmp_path / f"{page.stem}.py"
-    path.write_text(script(page), encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
+    environment = os.environ | (request.getfixturevalue("bucket") if "s3://" in text else {})
     command = [sys.executable, "-W", "error", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=environment)
     assert done.returncode == 0, done.stderr
 
 

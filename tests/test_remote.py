@@ -3,6 +3,7 @@
 import functools
 import logging
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import dask
 import numpy as np
@@ -241,6 +242,34 @@ def test_without_the_policy_the_error_arrives_and_nothing_is_fill(bucket, remote
     assert not isinstance(error.value, BaseExceptionGroup)
     there, here = image.download(tmp_path / "half")
     assert there.items() <= here.items()
+
+
+MARKERS = {
+    ("fsspec", "GET", 503): ["OSError", "request rate"],
+    ("fsspec", "GET", 429): ["OSError", "TooManyRequests"],
+    ("fsspec", "GET", "cut"): ["ClientPayloadError", "payload"],
+    ("fsspec", "PUT", "cut"): ["ConnectionClosedError", "Connection"],
+    ("obstore", "GET", 503): ["GenericError", "request rate", "503", "SlowDown"],
+    ("obstore", "GET", 429): ["GenericError", "TooManyRequests", "429"],
+    ("obstore", "GET", "cut"): ["GenericError", "HTTP error"],
+    ("obstore", "PUT", "cut"): ["GenericError", "HTTP error"],
+}
+
+
+@pytest.mark.parametrize(("backend", "method", "fault"), MARKERS)
+def test_errors_hold_the_markers_that_the_documentation_names(bucket, remote, backend, method, fault):
+    image = remote(backend).open()
+    level = {"GET": "0/c/", "PUT": "1/c/"}[method]
+    bucket.reset(lambda m, key, attempt: fault if m == method and level in key else None)
+    with pytest.raises(Exception) as error:
+        zg.consolidate(image)
+    text = f"{type(error.value).__name__}: {error.value}"
+    page = (Path(__file__).parents[1] / "docs/howto/s3.md").read_text()
+    for marker in MARKERS[backend, method, fault]:
+        assert marker in text
+        assert marker in page
+    # What people expect, and what is not there.
+    assert ("SlowDown" in text) == (backend == "obstore" and fault == 503)
 
 
 def test_custom_markers_make_s3fs_retry_by_itself(bucket, remote, tmp_path, monkeypatch):
