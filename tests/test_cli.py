@@ -112,6 +112,32 @@ def test_what_is_wrong_is_one_line(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_remedies_are_those_of_the_command_line(run: Run, image: Path, tmp_path: Path) -> None:
+    group = zarr.create_group(tmp_path / "plain.zarr")
+    group.create_array("a", shape=(8, 8), chunks=(4, 4), dtype="uint8")
+    cases = {
+        "--level": ("info", tmp_path / "plain.zarr"),
+        "--overwrite": ("build", image, image),
+        "'changed'": ("consolidate", image, "--regions", "touched"),
+        "at most 1": ("verify", image, "--sample", "5"),
+    }
+    for remedy, arguments in cases.items():
+        code, out, err = run(*arguments)
+        assert (code, out, err.count("\n")) == (1, "", 1)
+        assert remedy in err and "=True" not in err and "levels=" not in err, err
+
+
+def test_one_factor_is_that_of_all_levels(run: Run, image: Path) -> None:
+    assert run("plan", image, "--factors", "2")[0] == 0
+
+
+def test_info_of_a_plain_group(run: Run, tmp_path: Path) -> None:
+    group = zarr.create_group(tmp_path / "plain.zarr")
+    group.create_array("a", shape=(8, 8), chunks=(4, 4), dtype="uint8")
+    code, out, _ = run("info", tmp_path / "plain.zarr", "--level", "a")
+    assert code == 0 and "plain.za" in out and "None" not in out
+
+
 def test_unknown_method_is_one_line(run: Run, image: Path) -> None:
     code, out, err = run("consolidate", image, "--method", "average")
     assert (code, out, err.count("\n")) == (1, "", 1)
@@ -162,6 +188,8 @@ def test_module_ends_with_the_exit_code(tmp_path: Path) -> None:
 def test_parse_factors() -> None:
     assert parse_factors("2,3") == [2, 3]
     assert parse_factors("1x2x2,2") == [(1, 2, 2), 2]
+    assert parse_factors("3") == 3
+    assert parse_factors("1x2x2") == [(1, 2, 2)]
 
 
 def test_parse_nodata_keeps_integers() -> None:
@@ -282,7 +310,7 @@ def test_ctrl_c_and_resume(tmp_path: Path, run: Run) -> None:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err.count("\n")) == (130, "", 1), err
-    assert err.startswith("ziggurat: interrupted; ") and "write units were done" in err and "--resume" in err
+    assert err.startswith("ziggurat: interrupted; ") and "write units were done" in err and "; --resume does" in err
     code, _, err = run(*arguments, "--resume")
     assert (code, err) == (0, "")
     np.testing.assert_array_equal(group["1"][...], pixels.reshape(512, 2, 512, 2).max(axis=(1, 3)))
@@ -441,6 +469,14 @@ def test_demo_twice(run: Run, tmp_path: Path) -> None:
         assert out.count("equal a plain numpy reference") == 2
         assert str(place / "retina.zarr") in out
     assert zarr.open_array(place / "retina.zarr" / "3").shape == (3, 176, 176)
+
+
+def test_demo_tells_commands_that_work(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    _, out, _ = run("demo", tmp_path / "new")
+    (line,) = (line for line in out.splitlines() if " info " in line)
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=60, check=True)
+    assert "2 x 2" not in done.stdout and "1411" in done.stdout
 
 
 def test_demo_keeps_what_it_did_not_make(run: Run, tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_build_from_rgb_tiff(run, tmp_path):
     ("options", "said"),
     [
         (["--scale", "a,b"], "'a,b' are no numbers"),
-        (["--chunks", "3y3"], "'3y3' are no factors"),
+        (["--chunks", "3y3"], "'3y3' are no sizes"),
         (["--axes", "yx"], "do not name the 4 axes"),
     ],
 )

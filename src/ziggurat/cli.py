@@ -1,6 +1,7 @@
 """The command line: ``ziggurat info | build | plan | consolidate | verify | preview | view | demo``."""
 
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -15,6 +16,18 @@ from ziggurat.errors import ZigguratError
 from ziggurat.options import log_to_stderr
 
 __all__ = ["app", "main"]
+
+
+_REMEDIES = (
+    (
+        r"\blevels=\[\.\.\.\] with the arrays' paths opens them",
+        "--level with each array's name, finest first, opens them",
+    ),
+    (r"\b(overwrite|resume|repair)=True\b", r"--\1"),
+    (r"\b(mode|version)='([\w.]+)'", r"--\1 \2"),
+    (r"\b(axes|scale|version|factors)=(?![\w\[('])", r"--\1"),
+)
+"""What messages call the way out, and what the command line calls it."""
 
 
 class _Interrupted(Exception):
@@ -107,7 +120,8 @@ def _run(arguments: Sequence[str] | None, state: SimpleNamespace) -> int:
         code = typer.main.get_command(app).main(arguments, prog_name="ziggurat", standalone_mode=False, obj=state)
         sys.stdout.flush()
     except (_Interrupted, KeyboardInterrupt) as interrupt:
-        print(f"ziggurat: interrupted; {'; '.join(map(str, interrupt.args)) or 'nothing was begun'}", file=sys.stderr)
+        told = _as_options("; ".join(map(str, interrupt.args))) or "nothing was begun"
+        print(f"ziggurat: interrupted; {told}", file=sys.stderr)
         return 130
     except BrokenPipeError:
         # What read our output has enough of it: no error, and nothing may be flushed into it at exit.
@@ -131,7 +145,14 @@ def _one_line(error: Exception) -> str:
         text = str(error)
     else:
         text = f"{type(error).__name__}: {error}. Run it with -v to see where it comes from."
-    return " ".join("; ".join([text, *getattr(error, "__notes__", ())]).split())
+    return _as_options("; ".join([text, *getattr(error, "__notes__", ())]))
+
+
+def _as_options(text: str) -> str:
+    """Return a message on one line, with the remedies that it names in Python as options of the command line."""
+    for python, option in _REMEDIES:
+        text = re.sub(python, option, text)
+    return " ".join(text.split())
 
 
 if __name__ == "__main__":

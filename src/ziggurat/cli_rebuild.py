@@ -88,6 +88,8 @@ def verify(
     """Recompute the coarser levels and compare; the exit code is 1 when something is stale."""
     import ziggurat
 
+    if sample is not None and not 0 < sample <= 1:
+        raise typer.BadParameter(f"--sample {sample:g} is no share: write a number above 0 and at most 1.")
     options: dict[str, Any] = {"factors": parse_factors(factors), "nodata": parse_nodata(nodata)}
     target, _ = as_target(path, level)
     options |= {"sample": sample, "repair": repair, "progress": not quiet}

@@ -2,6 +2,7 @@
 
 import shlex
 import shutil
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,8 +58,17 @@ def run(directory: str | Path = "ziggurat-demo", echo: Callable[[object], object
         echo(f"checked: {_check(path, reduce):,} pixels equal a plain numpy reference\n")
     echo(f"The image lies in {image}, its labels in {labels}. Look at it with:")
     for verb in ("info", "view", "preview"):
-        echo(f"  ziggurat {verb} {shlex.quote(str(image))}")
+        echo(f"  {_command()} {verb} {shlex.quote(str(image))}")
     return image
+
+
+def _command() -> str:
+    """Return how to call the command line from where the caller is: an environment may not be activated."""
+    if shutil.which("ziggurat"):
+        return "ziggurat"
+    script = Path(sys.executable).with_name("ziggurat")
+    near = script.relative_to(Path.cwd()) if script.is_relative_to(Path.cwd()) else script
+    return shlex.quote(str(near)) if script.exists() else f"{shlex.quote(sys.executable)} -m ziggurat.cli"
 
 
 def make_image(path: Path, pixels: Pixels) -> Path:

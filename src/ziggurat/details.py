@@ -118,7 +118,7 @@ def print_pyramid(pyramid: Pyramid) -> None:
     caption = f"method: {values['method']}; level 0: {values['state']}"
     rows = [_row(level) for level in values["levels"]]
     heads = ("level", "shape", "dtype", "chunk", "shard", "codecs", "stored", "scale")
-    _print(f"{values['name']} ({', '.join(axes)})", caption, heads, rows)
+    _print(f"{values['name'] or values['where']} ({', '.join(axes)})", caption, heads, rows)
 
 
 def _row(level: dict[str, Any]) -> tuple[str, ...]:

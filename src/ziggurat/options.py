@@ -84,8 +84,8 @@ Factors = Annotated[
     str | None,
     typer.Option(
         metavar="FACTORS",
-        help="Factor of each coarser level to the next finer one: 2,2,2 for all axes, or 1x2x2,1x2x2. By default "
-        "shapes and scales tell.",
+        help="Factor of each coarser level to the next finer one: 2 for all of them, 2,4,2 for each, or of each axis, "
+        "1x2x2,1x2x2. By default shapes and scales tell.",
     ),
 ]
 Nodata = Annotated[str | None, typer.Option(metavar="VALUE", help="Pixel value that does not count: a number or nan.")]
@@ -133,6 +133,8 @@ def as_target(
         ziggurat.get_config().dask.write_block_max_bytes = parse_bytes(write_block_max_bytes)
     if not levels and regions is None:
         return path, None
+    if regions == "touched":
+        raise typer.BadParameter("'touched' is what a Python object wrote; use 'changed', or 'marked'.")
     pyramid = ziggurat.open_pyramid(path, levels=levels)
     if regions is None or regions in ("changed", "marked"):
         return pyramid, regions

@@ -17,15 +17,18 @@ def parse_bytes(text: str) -> int:
         raise typer.BadParameter(f"{text!r}: {error}.") from None
 
 
-def parse_factors(text: str | None) -> list[int | tuple[int, ...]] | None:
-    """Read the factors of each level, as in ``2,2`` or ``1x2x2,1x2x2``."""
+def parse_factors(text: str | None) -> int | list[int | tuple[int, ...]] | None:
+    """Read the factors of each level, as in ``2,2`` or ``1x2x2,1x2x2``; a single ``2`` is that of all levels."""
     if text is None:
         return None
     try:
         levels = [[int(factor) for factor in level.split("x")] for level in text.split(",")]
     except ValueError:
-        raise typer.BadParameter(f"{text!r} are no factors; write them as in 2,2,2 or 1x2x2,1x2x2.") from None
-    return [level[0] if len(level) == 1 else tuple(level) for level in levels]
+        raise typer.BadParameter(
+            f"{text!r} are no factors; write them as in 2 for all, 2,2,2 or 1x2x2,1x2x2."
+        ) from None
+    factors = [level[0] if len(level) == 1 else tuple(level) for level in levels]
+    return factors[0] if len(factors) == 1 and isinstance(factors[0], int) else factors
 
 
 def parse_sizes(text: str | None) -> tuple[int, ...] | None:

@@ -84,7 +84,7 @@ class Tell:
 
     def how_far(self) -> str:
         """Say what is done, and how to do the rest."""
-        rest = "resume=True (--resume) does the rest" if self.can_resume else "run it again"
+        rest = "resume=True does the rest" if self.can_resume else "run it again"
         units = f"{self.n_units} of {self.plan.n_units} write units"
         return f"{self.plan.where}: {units} were done after {self.elapsed_s:.1f} s; {rest}"
 
