@@ -153,5 +153,5 @@ const short = (value) => String(Number(value.toPrecision(5)));
 function bytes(n) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
   const power = Math.min(units.length - 1, Math.floor(Math.log2(Math.max(1, n)) / 10));
-  return `${Number((n / 1024 ** power).toPrecision(3))} ${units[power]}`;
+  return `${Number((n / 1024 ** power).toPrecision(3))}\u00a0${units[power]}`;
 }
