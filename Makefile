@@ -29,6 +29,8 @@ bench: $(VENV)/.ready-bench ## run the benchmarks, see benchmarks/ for their opt
 	$(RUN) benchmarks.plan_scale
 	$(RUN) benchmarks.scaling
 	$(RUN) benchmarks.worker_memory
+	$(RUN) benchmarks.latency
+	$(RUN) benchmarks.building
 	$(RUN) benchmarks.kernels
 	$(RUN) benchmarks.cold_start
 

@@ -1,5 +1,6 @@
 """Finding what changed: touched, marked, changed; the lock; resuming a killed run; verifying and repairing."""
 
+import asyncio
 import json
 import multiprocessing
 import os
@@ -16,7 +17,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
-from zarr.storage import MemoryStore
+from zarr.storage import LocalStore, MemoryStore, WrapperStore
 
 import ziggurat as zg
 from ziggurat.changes import locked
@@ -428,3 +429,50 @@ def test_the_command_line(tmp_path, capfd):
     assert "1 of 16" in capfd.readouterr().out
     assert main(["consolidate", where, "--regions", "marked", "--quiet"]) == 0
     assert main(["consolidate", where, "--mode", "dask", "--resume", "--quiet"]) == 0
+
+
+# Stores that take their time
+
+
+class DistantStore(WrapperStore):
+    """Lets other requests be made while one is under way, as a bucket does; counts those under way at once."""
+
+    _supports_sync_io = False
+
+    def __init__(self, store):
+        super().__init__(store)
+        self.under_way = {"get": 0, "delete": 0}
+        self.most = dict(self.under_way)
+
+    async def _wait(self, operation):
+        self.under_way[operation] += 1
+        self.most[operation] = max(self.most[operation], self.under_way[operation])
+        await asyncio.sleep(0.001)
+        self.under_way[operation] -= 1
+
+    async def get(self, key, prototype, byte_range=None):
+        if "marks" in key:
+            await self._wait("get")
+        return await super().get(key, prototype, byte_range)
+
+    async def delete(self, key):
+        if ".ziggurat" in key:
+            await self._wait("delete")
+        await super().delete(key)
+
+
+def test_bookkeeping_does_not_wait_for_each_of_its_objects(tmp_path):
+    names = make(LocalStore(tmp_path))
+    store = DistantStore(LocalStore(tmp_path))
+    pyramid = open_levels(store, names)
+    zg.consolidate(pyramid, mode="dask")  # a journal of many tasks is cleared
+    assert 1 < store.most["delete"] <= 10
+    store.most["delete"] = 0
+    for i in range(12):
+        pyramid[0][i, i] = 7
+        pyramid.mark([(i, i)])
+    report = zg.consolidate(pyramid, regions="marked")
+    assert report.n_units == 3
+    assert 1 < store.most["get"] <= 10 and 1 < store.most["delete"] <= 10
+    assert zg.plan(pyramid, regions="marked").n_units == 0
+    assert not zg.verify(pyramid).is_stale

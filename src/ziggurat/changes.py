@@ -72,15 +72,14 @@ def read_marks(array: "zarr.Array[Any]") -> tuple[list[str], Boxes]:
     """Return the names of all marks, and their boxes."""
     sidecar = Sidecar(array)
     names = sidecar.names("marks")
-    contents = {name: content for name in names if (content := sidecar.read(name)) is not None}
+    contents = sidecar.read_all(names)
     boxes = [box for content in contents.values() for box in json.loads(content)]
     return list(contents), np.array(boxes, np.int64).reshape(-1, array.ndim, 2)
 
 
 def forget_marks(array: "zarr.Array[Any]", names: Iterable[str]) -> None:
     """Remove the marks that a rebuild has honoured."""
-    for name in names:
-        Sidecar(array).delete(name)
+    Sidecar(array).delete_all(names)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
