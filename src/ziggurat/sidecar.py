@@ -10,7 +10,7 @@ import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import zarr
@@ -48,12 +48,18 @@ class Sidecar:
     def write(self, name: str, content: bytes) -> None:
         """Set the object `name`."""
         buffer = default_buffer_prototype().buffer.from_bytes(content)
-        sync(self.store.set(f"{self.prefix}/{name}", buffer))
+        if is_synchronous(self.store):
+            cast("Any", self.store).set_sync(f"{self.prefix}/{name}", buffer)
+        else:
+            sync(self.store.set(f"{self.prefix}/{name}", buffer))
 
     def delete(self, name: str) -> None:
         """Delete the object `name`, if it is there."""
         with suppress(FileNotFoundError, KeyError):
-            sync(self.store.delete(f"{self.prefix}/{name}"))
+            if is_synchronous(self.store):
+                cast("Any", self.store).delete_sync(f"{self.prefix}/{name}")
+            else:
+                sync(self.store.delete(f"{self.prefix}/{name}"))
 
     def names(self, folder: str) -> list[str]:
         """Return the names of the objects in `folder`, each with it, without what killed writers left unfinished."""
