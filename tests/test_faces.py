@@ -302,3 +302,11 @@ def test_a_region_of_very_many_units_is_not_enumerated(monkeypatch):
     plan = zg.plan(levels, regions=[((0, 3000), (0, 8192))], mode="dask")
     monkeypatch.setattr("ziggurat.plan_face.dirty_units", lambda *_: pytest.fail("enumerated"))
     assert squares(Checked(plan._repr_html_()), REBUILT) == [12 * 32]
+
+
+def test_a_virtual_level_has_a_face():
+    fine, coarse = levels_of((64, 64), (32, 32))
+    fine[...] = 7
+    pyramid = zg.open_pyramid([zg.rechunked(fine, (32, 32)), coarse])
+    assert len(Checked(pyramid._repr_html_()).images) == 2
+    assert squares(Checked(zg.plan(pyramid)._repr_html_()), READ) == [4]

@@ -46,8 +46,9 @@ def _heading(pyramid: "Pyramid") -> str:
 
 def _rows(planes: Planes) -> Iterator[str]:
     for k, level in enumerate(planes.pyramid.levels):
-        # A remote level would cost a request each time that the cell is shown.
-        is_near = k < MAX_THUMBNAILS and is_synchronous(planes.pyramid[k].store)
+        # A remote level would cost a request each time that the cell is shown; a virtual one may be remote.
+        store = getattr(planes.pyramid[k], "store", None)
+        is_near = k < MAX_THUMBNAILS and store is not None and is_synchronous(store)
         picture = _picture(planes, k, THUMBNAIL, THUMBNAIL_BYTES) if is_near else ""
         shard = format_shape(level.unit) if level.is_sharded else "-"
         scale = " ".join(f"{s:g}" for s in level.scale) if level.scale else "-"

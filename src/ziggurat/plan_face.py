@@ -128,7 +128,7 @@ def _caption(plan: "Plan", k: int, marks: _Marks, sizes: Sequence[int]) -> Itera
     done = [(marks.n_rebuilt, "rebuilt"), (marks.n_patched, "patched")]
     left = level.n_units - marks.n_rebuilt - marks.n_patched
     counts = [f"{n:,} {word}" for n, word in [*done, (left, "left")] if n]
-    yield f"units: {', '.join(counts)}" if k or plan.base < 0 else f"{level.n_units:,} units, never written"
+    yield f"units: {', '.join(counts)}" if k else f"{level.n_units:,} units, never written"
     if marks.note:
         yield marks.note
     if any(s > u for s, u in zip(sizes, level.unit[-2:], strict=True)):
