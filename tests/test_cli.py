@@ -166,15 +166,17 @@ def test_an_interrupt_ends_like_a_signal(run: Run, image: Path, monkeypatch: pyt
     assert run("consolidate", image) == (130, "", "ziggurat: interrupted; 3 of 9 write units were done\n")
 
 
-def test_verbose_raises(run: Run) -> None:
-    with pytest.raises(FileNotFoundError):
-        run("-v", "info", "nowhere.zarr")
+@pytest.mark.parametrize("arguments", [("-v", "info", "nowhere.zarr"), ("info", "nowhere.zarr", "-v")])
+def test_verbose_shows_where_it_comes_from_and_what_to_do(run: Run, arguments: tuple[str, ...]) -> None:
+    code, out, err = run(*arguments)
+    assert (code, out) == (1, "")
+    assert err.startswith("Traceback") and "store.py" in err
+    assert err.splitlines()[-1].startswith("ziggurat: there is nothing at nowhere.zarr")
 
 
-def test_debug_variable_raises(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_debug_variable_is_verbose(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZIGGURAT_DEBUG", "1")
-    with pytest.raises(FileNotFoundError):
-        run("info", "nowhere.zarr")
+    assert run("info", "nowhere.zarr")[2].startswith("Traceback")
 
 
 def test_module_ends_with_the_exit_code(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from types import SimpleNamespace
@@ -129,7 +130,7 @@ def _run(arguments: Sequence[str] | None, state: SimpleNamespace) -> int:
         return 0
     except Exception as error:
         if state.verbose:
-            raise
+            traceback.print_exception(error)
         print(f"ziggurat: {_one_line(error)}", file=sys.stderr)
         return 1
     return int(code or 0)
