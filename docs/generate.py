@@ -1,12 +1,13 @@
 """Writes what the pages say about the code from the code itself, each time they are built; a hook of MkDocs.
 
-A line ``<!-- settings -->`` or ``<!-- commands -->`` in a page is replaced by what it names.
+A line ``<!-- settings -->``, ``<!-- commands -->`` or ``<!-- results -->`` in a page is replaced by what it names.
 """
 
 import json
 import re
 from collections.abc import Callable, Iterator
 from html import unescape
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -15,7 +16,7 @@ from typer.cli import get_docs_for_click
 from ziggurat.cli import app
 from ziggurat.config import Config
 
-__all__ = ["commands", "on_page_markdown", "settings"]
+__all__ = ["commands", "on_page_markdown", "results", "settings"]
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
@@ -29,8 +30,13 @@ def commands() -> str:
     """Return what ``--help`` says about every command."""
     command = typer.main.get_command(app)
     text = get_docs_for_click(obj=command, ctx=typer.Context(command), name="ziggurat")
-    # Types look like tags of HTML; the page has a title of its own.
-    return re.sub(r"<(?:list\[)?([\w|.]+)\]?>(?=`)", r"\1", unescape(text)).partition("\n")[2]
+    # Types look like tags of HTML; the page has a title of its own; the lines of examples are one block.
+    text = re.sub(r"<(?:list\[)?([\w|.]+)\]?>(?=`)", r"\1", unescape(text)).partition("\n")[2]
+    return re.sub(r"(?:^ziggurat .+\n+)+", _block, text, flags=re.MULTILINE)
+
+
+def _block(lines: re.Match[str]) -> str:
+    return "```sh\n" + re.sub(r"\n+", "\n", lines[0]) + "```\n\n"
 
 
 def settings() -> str:
@@ -86,4 +92,10 @@ def _kind(field: dict[str, Any]) -> str:
     return words.get(field["type"], field["type"]) + bounds
 
 
-PARTS: dict[str, Callable[[], str]] = {"settings": settings, "commands": commands}
+def results() -> str:
+    """Return the results of the benchmarks as a part of a page: its headings are no titles."""
+    text = (Path(__file__).parents[1] / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8")
+    return re.sub(r"^#", "###", text, flags=re.MULTILINE)
+
+
+PARTS: dict[str, Callable[[], str]] = {"settings": settings, "commands": commands, "results": results}
