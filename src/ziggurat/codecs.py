@@ -97,11 +97,11 @@ class ChunkCodec:
 
     def encode(self, pixels: NDArray[Any]) -> Any:
         """Return the bytes of a whole chunk."""
-        stored = np.asarray(pixels, self.dtype, order=self.order)
-        data: Any = stored.ravel(order="K").view(np.uint8)
+        data: Any = np.asarray(pixels, self.dtype, order=self.order).ravel(order="K")
+        # Codecs of version 2 learn the size of a pixel from what they are given.
         for coder in self.coders:
             data = coder.encode(data)
-        return data
+        return data if self.coders else data.view(np.uint8)
 
 
 def _coder(codec: Any) -> Coder | None:

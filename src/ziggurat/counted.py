@@ -6,9 +6,9 @@ from typing import Any, Self, override
 
 from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype
-from zarr.storage import WrapperStore
+from zarr.storage import LocalStore, WrapperStore
 
-__all__ = ["CountedStore", "Requests"]
+__all__ = ["CountedStore", "Requests", "local_root"]
 
 
 class Requests:
@@ -109,3 +109,10 @@ class CountedStore(WrapperStore[Store]):
     def delete_sync(self, key: str) -> None:
         self.requests.add(sets=1)
         self._sync.delete_sync(key)
+
+
+def local_root(store: Store) -> tuple[str, Requests] | None:
+    """Return the directory that a counted store reads, and its count; None where anything else is on the way."""
+    if type(store) is CountedStore and type(store._store) is LocalStore:
+        return str(store._store.root), store.requests
+    return None

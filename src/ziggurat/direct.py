@@ -4,7 +4,9 @@ zarr hands each call to its one event loop and that to a thread of zarr's own: 0
 for all tasks. Where a store is synchronous and the codecs are known, nothing of that is needed.
 """
 
-from collections.abc import Iterator
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import product
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,6 +19,7 @@ from zarr.buffer.cpu import Buffer, NDBuffer
 from ziggurat.boxes import Box, corner, intersect, shape_of, slices
 from ziggurat.chunkgrid import rectilinear_sizes
 from ziggurat.codecs import ChunkCodec
+from ziggurat.counted import Requests, local_root
 from ziggurat.errors import first_of
 from ziggurat.grid import Shape, ceil_div
 from ziggurat.runtime import is_synchronous
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
     import zarr
 
 __all__ = ["Direct"]
+
+type Get = Callable[[str], NDArray[np.uint8] | None]
 
 
 class Direct:
@@ -66,13 +71,32 @@ class Direct:
 
         What is not stored comes as one pixel, the fill value, seen in many places: its strides are 0.
         """
-        room = np.empty(self.codec.n_bytes, np.uint8)
+        room, get = np.empty(self.codec.n_bytes, np.uint8), self._getter()
         for index, unit in _cells(box, self.unit):
             wanted = intersect(box, unit)
             if self.index is None:
-                yield self._chunk(wanted, corner(unit), self._get(self._key(index)), room)
+                yield self._chunk(wanted, corner(unit), get(self._key(index)), room)
             else:
-                yield from self._shard(self._key(index), self.index, wanted, unit, room)
+                yield from self._shard(self._key(index), get, self.index, wanted, unit, room)
+
+    def gather(self, cells: Mapping[Shape, Iterable[Shape]]) -> Iterator[tuple[Shape, Box, NDArray[Any]]]:
+        """Yield index, box and pixels of the inner chunks `cells`, by the index of their shard: each in one read."""
+        assert self.index is not None
+        room, get = np.empty(self.codec.n_bytes, np.uint8), self._getter()
+        array = tuple((0, n) for n in self.array.shape)
+        for shard, chunks in cells.items():
+            first = [i * n for i, n in zip(shard, self.index.grid, strict=True)]
+            boxes = {
+                tuple(i - f for i, f in zip(chunk, first, strict=True)): tuple(
+                    (i * c, (i + 1) * c) for i, c in zip(chunk, self.chunk, strict=True)
+                )
+                for chunk in chunks
+            }
+            key, is_whole = self._key(shard), len(boxes) == math.prod(self.index.grid)
+            data = _whole(get(key), self.index, boxes) if is_whole else self._parts(key, self.index, boxes)
+            for cell, box in boxes.items():
+                chunk = tuple(i + f for i, f in zip(cell, first, strict=True))
+                yield chunk, *self._chunk(intersect(box, array), corner(box), (data or {}).get(cell), room)
 
     def _chunk(
         self, wanted: Box, first: Shape, data: NDArray[np.uint8] | None, room: NDArray[np.uint8]
@@ -82,27 +106,22 @@ class Direct:
         return wanted, self.codec.decode(data, room)[slices(wanted, first)]
 
     def _shard(
-        self, key: str, index: ShardIndex, wanted: Box, unit: Box, room: NDArray[np.uint8]
+        self, key: str, get: Get, index: ShardIndex, wanted: Box, unit: Box, room: NDArray[np.uint8]
     ) -> Iterator[tuple[Box, NDArray[Any]]]:
         boxes = dict(_cells(wanted, self.chunk, corner(unit)))
         clipped = intersect(unit, tuple((0, n) for n in self.array.shape))
-        data = self._whole(key, index, boxes) if wanted == clipped else self._parts(key, index, boxes)
+        data = _whole(get(key), index, boxes) if wanted == clipped else self._parts(key, index, boxes)
         if data is None:
             yield self._chunk(wanted, corner(unit), None, room)
             return
         for cell, box in boxes.items():
             yield self._chunk(intersect(box, wanted), corner(box), data.get(cell), room)
 
-    def _whole(self, key: str, index: ShardIndex, cells: dict[Shape, Box]) -> dict[Shape, NDArray[np.uint8]] | None:
-        """Return the encoded bytes of the chunks of a shard, from one request; None where there is no shard."""
-        shard = self._get(key)
-        if shard is None:
-            return None
-        spans = index.read(index.in_shard(shard))
-        return {cell: shard[start : start + n] for cell, (start, n) in _stored(spans, cells)}
-
     def _parts(self, key: str, index: ShardIndex, cells: dict[Shape, Box]) -> dict[Shape, NDArray[np.uint8]] | None:
-        """Return the same from the index and the byte ranges asked for, of which near ones are one request."""
+        """Return the encoded bytes of some chunks of a shard, None where there is no shard.
+
+        One request is for the index, and one for each run of near byte ranges.
+        """
         where = SuffixByteRequest(index.n_bytes) if index.is_last else RangeByteRequest(0, index.n_bytes)
         found = self._get(key, where)
         if found is None:
@@ -167,9 +186,51 @@ class Direct:
     def _key(self, index: Shape) -> str:
         return self.prefix + self.array.metadata.encode_chunk_key(index)
 
+    def _getter(self) -> Get:
+        """Return what gets whole objects; the next one may take the memory of the one before."""
+        found = local_root(self.store)
+        if found is None:
+            return self._get
+        root, requests = found
+        return _Files(root, requests)
+
     def _get(self, key: str, byte_range: Any = None) -> NDArray[np.uint8] | None:
         found = self.store.get_sync(key, prototype=self.prototype, byte_range=byte_range)
         return None if found is None else found.as_numpy_array()
+
+
+class _Files:
+    """Reads files as zarr's local store does, but into the same memory each time: fresh memory costs as much again."""
+
+    def __init__(self, root: str, requests: Requests) -> None:
+        self.root = root
+        self.requests = requests
+        self.room = np.empty(0, np.uint8)
+
+    def __call__(self, key: str) -> NDArray[np.uint8] | None:
+        self.requests.add(gets=1)
+        try:
+            file = open(f"{self.root}/{key}", "rb", buffering=0)  # noqa: SIM115 (a path costs more than the call)
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            return None
+        with file:
+            n = os.fstat(file.fileno()).st_size
+            if n > len(self.room):
+                self.room = np.empty(n, np.uint8)
+            done = 0
+            while done < n and (read := file.readinto(memoryview(self.room)[done:n])):
+                done += read
+        return self.room[:done]
+
+
+def _whole(
+    shard: NDArray[np.uint8] | None, index: ShardIndex, cells: dict[Shape, Box]
+) -> dict[Shape, NDArray[np.uint8]] | None:
+    """Return the encoded bytes of the chunks of a whole shard; None where there is no shard."""
+    if shard is None:
+        return None
+    spans = index.read(index.in_shard(shard))
+    return {cell: shard[start : start + n] for cell, (start, n) in _stored(spans, cells)}
 
 
 def _stored(spans: Spans, cells: dict[Shape, Box]) -> Iterator[tuple[Shape, tuple[int, int]]]:

@@ -233,7 +233,7 @@ class ZarrConfig(Section):
     threading_max_workers: Count | None = None
     """Threads of zarr's executor; applied at import, as zarr reads it once."""
     codec_pipeline: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$")] | None = None
-    """Import path of the codec pipeline of the arrays that we open; null calls codecs straight, else zarr's fused one."""
+    """Import path of the codec pipeline of the arrays that we open; null calls codecs straight or by zarr's fused."""
     codec_max_workers: Count | None = None
     """Codec threads of the arrays that we open; null is one thread inside dask tasks."""
     sharding_coalesce_max_gap_bytes: Bytes | None = None
