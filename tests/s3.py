@@ -16,13 +16,18 @@ from werkzeug.serving import make_server
 
 BUCKET = "images"
 
-type Fault = Literal[503, 429, "cut"] | None
+type Fault = Literal[503, 429, "skewed", "cut"] | None
 type Faults = Callable[[str, str, int], Fault]
 """Says what becomes of a request: by its method, its key, and which attempt it is, the first being 1."""
 
 CODES: dict[Any, tuple[str, str, str]] = {
     503: ("503 Service Unavailable", "SlowDown", "Please reduce your request rate."),
     429: ("429 Too Many Requests", "TooManyRequests", "later"),
+    "skewed": (
+        "403 Forbidden",
+        "RequestTimeTooSkewed",
+        "The difference between the request time and the current time is too large.",
+    ),
 }
 
 
@@ -37,7 +42,7 @@ def seeded(seed: int, share: float, n_errors: int = 2, keys: Callable[[str], boo
         chance = zlib.crc32(f"{seed} {method} {key}".encode())
         if attempt > n_errors or chance % 1000 >= share * 1000 or not keys(key):
             return None
-        return (503, 429, "cut")[(chance // 1000 + attempt) % 3]
+        return (503, 429, "skewed", "cut")[(chance // 1000 + attempt) % 4]
 
     return faults
 

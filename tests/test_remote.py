@@ -29,6 +29,8 @@ TRANSIENT = RetryConfig(
         "429",
         "Too Many Requests",
         "TooManyRequests",
+        "request time and the current time",  # RequestTimeTooSkewed
+        "PermissionError: Forbidden",  # the same in answer to HEAD, which has no body
         "payload",
         "Connection was closed",
         "HTTP error",
@@ -216,9 +218,10 @@ def test_with_the_policy_faults_are_outlived(bucket, remote, tmp_path, caplog, b
     image = remote(backend)
     zg.consolidate(zg.open_pyramid(image.local, LEVELS))
     zg.get_config().io_retry = TRANSIENT
-    bucket.reset(seeded(seed, share=0.5, keys=lambda key: "?" not in key))
+    # Four times, so that each of these keys fails in each of the ways.
+    bucket.reset(seeded(seed, share=0.5, n_errors=4, keys=lambda key: "?" not in key))
     zg.consolidate(image.open(), mode=mode)
-    assert min(bucket.given[fault] for fault in (503, 429, "cut")) > 0
+    assert min(bucket.given[fault] for fault in (503, 429, "skewed", "cut")) > 0
     bucket.reset()
     there, here = image.download(tmp_path / "full")
     assert there == here
@@ -227,16 +230,26 @@ def test_with_the_policy_faults_are_outlived(bucket, remote, tmp_path, caplog, b
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("mode", ["numpy", "dask"])
+@pytest.mark.parametrize("kind", [503, 429, "skewed", "cut"])
 @pytest.mark.parametrize("method", ["GET", "PUT"])
-def test_without_the_policy_the_error_arrives_and_nothing_is_fill(bucket, remote, tmp_path, backend, mode, method):
+def test_without_the_policy_the_error_arrives_and_nothing_is_fill(
+    bucket, remote, tmp_path, backend, mode, kind, method
+):
     image = remote(backend)
     zg.consolidate(zg.open_pyramid(image.local, LEVELS))
     pyramid = image.open()
     level = {"GET": "0/c/", "PUT": "1/c/"}[method]
-    faults = seeded(3, share=0.5, n_errors=9, keys=lambda key: level in key)
-    bucket.reset(lambda m, key, attempt: faults(m, key, attempt) if m == method else None)
+    faults = seeded(3, share=0.5, n_errors=9, keys=lambda key: key.startswith(level))
+
+    def fail(m, key, attempt):
+        return kind if m == method and faults(m, key.removeprefix(f"{image.name}/"), attempt) else None
+
+    bucket.reset(fail)
     with pytest.raises(Exception) as error:
         zg.consolidate(pyramid, mode=mode)
+    if kind == "skewed":
+        assert "request time and the current time" in str(error.value)
+    assert bucket.given[kind] > 0
     bucket.reset()
     assert type(error.value).__module__.partition(".")[0] in ("builtins", "botocore", "aiohttp", "obstore")
     assert not isinstance(error.value, BaseExceptionGroup)
