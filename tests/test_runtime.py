@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import dask
+import dask.array as da
 import numpy as np
 import pytest
 import zarr
@@ -170,6 +171,18 @@ def test_settings_hold_during_a_rebuild(settings, recording, mode, keys):
     n_threads = before[1] if mode == "numpy" else 1
     assert recording.seen() == {(keys.get("async_concurrency", before[0]), keys.get("codec_max_workers", n_threads))}
     assert (zarr.config.get("async.concurrency"), zarr.config.get("codec_pipeline.max_workers")) == before
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_settings_hold_while_pixels_are_set(settings, recording, lazy):
+    settings(async_concurrency=4, codec_max_workers=3)
+    pyramid = zg.open_pyramid(recording, ["0", "1"])
+    patch = np.ones((6, 6), pyramid[0].dtype)
+    # Chunks that are set in part are read.
+    pyramid.set_array(da.from_array(patch, chunks=3) if lazy else patch, (slice(1, 7), slice(1, 7)))
+    assert recording.seen() == {(4, 3)}
+    assert (pyramid[0][1:7, 1:7] == 1).all()
+    assert zarr.config.get("async.concurrency") != 4
 
 
 @pytest.mark.parametrize("workers", ["processes", "distributed"])

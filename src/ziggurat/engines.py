@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ziggurat.blocks import reduce_into
 from ziggurat.boxes import Box, slices
-from ziggurat.cascade import Record, Work, n_units, reduce_into, run_task, taken_requests
+from ziggurat.cascade import Record, Work, n_units, run_task, taken_requests
 from ziggurat.chunkaxis import ChunkAxis
 from ziggurat.cluster import check_client, check_workers, needs_threads, run_distributed, warn_of_threads
 from ziggurat.errors import ModeError, StoppedError
@@ -219,7 +220,8 @@ def _run_local(
 def write_patch(handle: Handle, box: Box, patch: Any) -> None:
     """Write a numpy or dask array to `box`; a dask array on the active scheduler, each write unit by one task."""
     if isinstance(patch, np.ndarray):
-        handle.patch(box, patch)
+        with zarr_settings(handle.settings, None):
+            handle.patch(box, patch)
         return
     import dask.array as da
 
@@ -235,7 +237,8 @@ class _PatchTarget:
     handle: Handle
 
     def __setitem__(self, key: tuple[slice, ...], pixels: NDArray[Any]) -> None:
-        self.handle.patch(tuple((s.start, s.stop) for s in key), pixels)
+        with zarr_settings(self.handle.settings):
+            self.handle.patch(tuple((s.start, s.stop) for s in key), pixels)
 
 
 def _cuts(units: ChunkAxis, start: int, stop: int) -> tuple[int, ...]:
