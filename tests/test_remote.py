@@ -1,6 +1,7 @@
 """Pyramids on S3, through s3fs and obstore, and on web servers: the same bytes as local ones, few requests, no fill."""
 
 import functools
+import json
 import logging
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -186,6 +187,26 @@ def test_verbs_take_the_options(remote, backend):
     assert zg.plan(image.url, **chosen).n_units > 0
     assert zg.consolidate(image.url, **chosen).n_units > 0
     assert not zg.verify(image.url, **chosen).is_stale
+
+
+def test_google_storage(bucket, tmp_path):
+    """Rebuild on ``gs://``, with faults: what obstore's client sends, an S3 server understands too."""
+    key = {"gcs_base_url": bucket.url, "disable_oauth": True, "client_email": "", "private_key": ""}
+    options = {"service_account_key": json.dumps(key | {"private_key_id": ""})}
+    options |= {"client_options": {"allow_http": True}, "retry_config": {"max_retries": 0}}
+    url = f"gs://{BUCKET}/google #%20.zarr"
+    for store in (LocalStore(tmp_path / "a"), open_url(url, options, "obstore")):
+        fill(zarr.create_group(store), shards=True)
+    zg.consolidate(zg.open_pyramid(tmp_path / "a", LEVELS))
+    zg.get_config().io_retry = TRANSIENT
+    bucket.reset(seeded(1, share=0.3, n_errors=4, keys=lambda key: "?" not in key))
+    pyramid = zg.open_pyramid(url, LEVELS, storage_options=options, backend="obstore")
+    assert zg.consolidate(pyramid, mode="dask").n_retries > 0
+    assert not zg.verify(pyramid).is_stale
+    assert sum(bucket.given.values()) > bucket.given[None]
+    for level in LEVELS:
+        local = zarr.open_array(tmp_path / "a" / level)
+        np.testing.assert_array_equal(pyramid[int(level)][...], local[...])
 
 
 # --- requests
