@@ -174,5 +174,5 @@ def test_patches_of_rectilinear_levels():
     import dask.array as da
 
     pyramid = zg.open_pyramid(arrays)
-    pyramid.set_array(da.full((30, 20), 5, "u2", chunks=7), (slice(5, 35), slice(3, 23)))
+    pyramid.set_array(da.full((30, 20), 5, dtype="u2", chunks=7), (slice(5, 35), slice(3, 23)))
     assert (arrays[0][5:35, 3:23] == 5).all() and pyramid.touched == [((5, 35), (3, 23))]

@@ -1,18 +1,19 @@
 """Reads and writes boxes of one array, the way Ziggurat does: whole write units, blindly, in the calling thread."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from zarr.buffer.cpu import NDBuffer
 
-from ziggurat.boxes import Box, shape_of, slices
+from ziggurat.boxes import Box, corner, intersect, n_pixels, shape_of, slices
 from ziggurat.chunkgrid import ChunkGrid, rectilinear_sizes
 from ziggurat.counted import CountedStore, Requests
 from ziggurat.direct import Direct
 from ziggurat.errors import StoreError, first_of
+from ziggurat.gathering import cells_by_unit
 from ziggurat.grid import Shape, is_whole, round_up
 from ziggurat.remote import WholeObjects
 from ziggurat.runtime import FUSED, codec_pipeline, is_synchronous
@@ -79,6 +80,33 @@ class Handle:
             out = np.empty(shape_of(box), self.dtype)
         self._direct.read(box, out)
         return out
+
+    def read_many(self, boxes: Sequence[Box]) -> list[NDArray[Any]]:
+        """Return the pixels of each of the `boxes`; what several need of one shard is one partial read."""
+        if len(boxes) < 2 or not self.level.is_sharded:
+            return [self.read(box) for box in boxes]
+        if self._direct is None:
+            return self._read_points(boxes)
+        cells = cells_by_unit(self.level, boxes)
+        wanted = {cell: members for found in cells.values() for cell, members in found.items()}
+        pixels = [np.empty(shape_of(box), self.dtype) for box in boxes]
+        for cell, chunk, found in self._direct.gather(cells):
+            for i in wanted[cell]:
+                part = intersect(chunk, boxes[i])
+                pixels[i][slices(part, corner(boxes[i]))] = found[slices(part, corner(chunk))]
+        return pixels
+
+    def _read_points(self, boxes: Sequence[Box]) -> list[NDArray[Any]]:
+        """Read boxes pixel by pixel: the one scattered selection that zarr has; it merges requests like any other."""
+        grids = [np.meshgrid(*(np.arange(*ab) for ab in box), indexing="ij") for box in boxes]
+        points = tuple(np.concatenate([grid[i].ravel() for grid in grids]) for i in range(len(self.level.shape)))
+        try:
+            found = np.asarray(self._source.get_coordinate_selection(points)).astype(self.dtype, copy=False)
+        except BaseExceptionGroup as group:
+            raise first_of(group) from group
+        ends = np.cumsum([n_pixels(box) for box in boxes])
+        parts = zip(np.split(found, ends[:-1]), boxes, strict=True)
+        return [part.reshape(shape_of(box)) for part, box in parts]
 
     @property
     def gives_chunks(self) -> bool:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from ziggurat.boxes import Box
 from ziggurat.dirty import Dirty, plan_dirty
+from ziggurat.gathering import n_requests
 from ziggurat.grid import Level, Shape
 from ziggurat.kernels import scratch_bytes
 from ziggurat.plan_face import plan_html
@@ -15,6 +16,9 @@ from ziggurat.stages import Stage, Step, plan_stage, source_box, write_block
 from ziggurat.text import align, format_bytes, format_shape
 
 __all__ = ["Limits", "Mode", "Plan", "Task", "make_plan"]
+
+COUNTED_BOXES = 1000
+"""Dirty boxes up to which a printed plan counts requests: more of them take a moment."""
 
 type Mode = Literal["numpy", "dask"]
 
@@ -112,6 +116,18 @@ class Plan:
         return sum(s.target.n_units for s in self.steps)
 
     @property
+    def n_requests(self) -> int | None:
+        """Requests of a regional rebuild, at most; None for a full one.
+
+        Chunks and whole shards take one each, a part of a shard two: its index, and the chunks that are needed, as
+        long as they lie within zarr's limits for one (gaps of 1 MiB, 16 MiB in all, by default). Writes take one.
+        """
+        if self.dirty is None:
+            return None
+        tasks = ((self.steps[s.first - 1], s, task) for i, s in enumerate(self.stages) for task in self.tasks(i))
+        return sum(n_requests(step, stage, task.box, task.dirty) for step, stage, task in tasks)
+
+    @property
     def bytes_read(self) -> int:
         """Uncompressed bytes of the sources, each chunk counted as often as it is decoded."""
         if self.dirty is not None:
@@ -158,7 +174,7 @@ class Plan:
         lines = [
             f"{self.where}: {self.method}, {self.mode} ({self.reason})",
             f"reads {format_bytes(self.bytes_read)}, writes {format_bytes(self.bytes_written)}: {self.n_units} units, "
-            f"{self.n_tasks} tasks of at most {format_bytes(self.peak_bytes)}",
+            f"{self.n_tasks} tasks of at most {format_bytes(self.peak_bytes)}{self._asks()}",
         ]
         lines += align(
             [("level", "shape", "dtype", "chunk", "unit", "units", "from the finer level by"), *self._level_rows()]
@@ -172,6 +188,12 @@ class Plan:
     def _repr_html_(self) -> str:
         """Return the plan for notebooks: a picture of what is read, rebuilt and left of each level."""
         return plan_html(self)
+
+    def _asks(self) -> str:
+        """Say how many requests there are, where counting them costs nothing to speak of."""
+        if self.dirty is None or sum(len(d.boxes) for d in self.dirty) > COUNTED_BOXES:
+            return ""
+        return f", at most {self.n_requests:,} requests"
 
     def _level_rows(self) -> Iterator[tuple[str, ...]]:
         for k, level in enumerate(self.levels):

@@ -54,8 +54,11 @@ class Step:
     @property
     def takes_chunks(self) -> bool:
         """Whether each source chunk can be reduced alone: no window crosses the border of one."""
-        axes = zip(self.edges, self.source.chunks.axes, strict=True)
-        return not any(self.halos) and all(e.q == 1 and chunks.divides(e.p) for e, chunks in axes)
+        if any(self.halos) or any(e.q > 1 for e in self.edges):
+            return False
+        if self.source.is_regular:
+            return all(c % e.p == 0 or c >= e.n for e, c in zip(self.edges, self.source.chunk, strict=True))
+        return all(chunks.divides(e.p) for e, chunks in zip(self.edges, self.source.chunks.axes, strict=True))
 
     def window(self, box: Box) -> Box:
         """Return the source box that the target `box` is computed from."""

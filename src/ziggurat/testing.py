@@ -4,138 +4,21 @@ They wrap any zarr store, for synchronous and asynchronous calls alike, and may 
 `CountingStore` around a `FlakyStore` counts attempts.
 """
 
-import copy
+import asyncio
 import hashlib
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from threading import Lock
-from typing import Any, Literal, Self
 
-from zarr.abc.store import ByteRequest, Store
-from zarr.core.buffer import Buffer, BufferPrototype
-from zarr.storage import WrapperStore
+from zarr.abc.store import Store
 
-__all__ = ["CountingStore", "FlakyStore", "SlowStore", "tree_hash"]
+from ziggurat.watching import Operation, WatchedStore
 
-type Operation = Literal["get", "set", "delete", "list"]
+__all__ = ["CountingStore", "FlakyStore", "LatencyStore", "SlowStore", "tree_hash"]
 
 
-class _Tally:
-    """Counts per operation and key that threads share; a pickled one starts at zero."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._counts: Counter[tuple[Operation, str]] = Counter()
-
-    def __reduce__(self) -> tuple[type[Self], tuple[()]]:
-        return type(self), ()
-
-    def add(self, operation: Operation, key: str) -> int:
-        with self._lock:
-            self._counts[operation, key] += 1
-            return self._counts[operation, key]
-
-    def of(self, operation: Operation) -> Counter[str]:
-        with self._lock:
-            return Counter({key: n for (kind, key), n in self._counts.items() if kind == operation})
-
-    def clear(self) -> None:
-        with self._lock:
-            self._counts.clear()
-
-
-class _WatchedStore(WrapperStore[Store]):
-    """Calls `_before` ahead of each get, set, delete and listing, on whichever path zarr takes to them."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self._tally = _Tally()
-
-    def _before(self, operation: Operation, key: str) -> None:
-        raise NotImplementedError
-
-    def _with_store(self, store: Store) -> Self:
-        # Shares the tally: zarr may open a read-only twin of the store that it was given.
-        twin = copy.copy(self)
-        twin._store = store
-        return twin
-
-    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
-        self._before("get", key)
-        return await super().get(key, prototype, byte_range)
-
-    def get_sync(
-        self, key: str, *, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
-    ) -> Buffer | None:
-        self._before("get", key)
-        return super().get_sync(key, prototype=prototype, byte_range=byte_range)
-
-    async def get_partial_values(
-        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
-    ) -> list[Buffer | None]:
-        return [await self.get(key, prototype, byte_range) for key, byte_range in key_ranges]
-
-    async def get_ranges(
-        self, key: str, byte_ranges: Sequence[ByteRequest | None], *, prototype: BufferPrototype, **limits: int | None
-    ) -> AsyncIterator[Sequence[tuple[int, Buffer | None]]]:
-        # Not the wrapped store's: its ranges would not pass through `get` here.
-        given: dict[str, Any] = {name: limit for name, limit in limits.items() if limit is not None}
-        async for group in Store.get_ranges(self, key, byte_ranges, prototype=prototype, **given):
-            yield group
-
-    async def _get_many(
-        self, requests: Iterable[tuple[str, BufferPrototype, ByteRequest | None]]
-    ) -> AsyncGenerator[tuple[str, Buffer | None]]:
-        for key, prototype, byte_range in requests:
-            yield key, await self.get(key, prototype, byte_range)
-
-    async def set(self, key: str, value: Buffer) -> None:
-        self._before("set", key)
-        await super().set(key, value)
-
-    def set_sync(self, key: str, value: Buffer) -> None:
-        self._before("set", key)
-        super().set_sync(key, value)
-
-    async def set_if_not_exists(self, key: str, value: Buffer) -> None:
-        self._before("set", key)
-        await super().set_if_not_exists(key, value)
-
-    async def _set_many(self, values: Iterable[tuple[str, Buffer]]) -> None:
-        for key, value in values:
-            await self.set(key, value)
-
-    async def delete(self, key: str) -> None:
-        self._before("delete", key)
-        await super().delete(key)
-
-    def delete_sync(self, key: str) -> None:
-        self._before("delete", key)
-        super().delete_sync(key)
-
-    async def delete_dir(self, prefix: str) -> None:
-        self._before("delete", prefix)
-        await super().delete_dir(prefix)
-
-    async def list(self) -> AsyncIterator[str]:
-        self._before("list", "")
-        async for key in super().list():
-            yield key
-
-    async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-        self._before("list", prefix)
-        async for key in super().list_prefix(prefix):
-            yield key
-
-    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        self._before("list", prefix)
-        async for key in super().list_dir(prefix):
-            yield key
-
-
-class CountingStore(_WatchedStore):
+class CountingStore(WatchedStore):
     """Counts what is asked of a zarr store, per key, failed attempts included.
 
     Threads count together, and so do the read-only twins that zarr opens. A pickled copy, as a worker process gets,
@@ -185,7 +68,7 @@ class CountingStore(_WatchedStore):
         self._tally.clear()
 
 
-class FlakyStore(_WatchedStore):
+class FlakyStore(WatchedStore):
     """Fails the first times that each key is read, written, deleted or listed, then works.
 
     A pickled copy, as a worker process gets, has all its failures still to come; `error` and `keys` must then be
@@ -241,7 +124,7 @@ class FlakyStore(_WatchedStore):
         return self._tally.add(operation, key) <= self._n_errors
 
 
-class SlowStore(_WatchedStore):
+class SlowStore(WatchedStore):
     """Takes its time: each call holds its thread for a while.
 
     Parameters
@@ -269,6 +152,42 @@ class SlowStore(_WatchedStore):
     def _before(self, operation: Operation, key: str) -> None:
         if self._keys is None or self._keys(key):
             time.sleep(self._delay_s)
+
+
+class LatencyStore(WatchedStore):
+    """Takes as long as a store behind a network: each request waits, any number of them at once.
+
+    What zarr merges is one request and waits once. It is called as such stores are, asynchronously.
+
+    Parameters
+    ----------
+    store : zarr store
+        The store to wrap.
+    latency_s : float
+        Seconds before each get, set, delete and listing.
+
+    Examples
+    --------
+    >>> import zarr
+    >>> store = CountingStore(LatencyStore(zarr.storage.MemoryStore(), 0.001))
+    >>> array = zarr.create_array(store, shape=(64,), chunks=(4,), shards=(64,), dtype="uint8")
+    >>> array[:] = 1
+    >>> store.reset()
+    >>> array[::8].sum(), store.gets.total()  # the index, and every second chunk
+    (np.uint64(8), 2)
+    """
+
+    _supports_sync_io = False
+
+    def __init__(self, store: Store, latency_s: float) -> None:
+        super().__init__(store)
+        self._latency_s = latency_s
+
+    def _before(self, operation: Operation, key: str) -> None:
+        time.sleep(self._latency_s)
+
+    async def _before_async(self, operation: Operation, key: str) -> None:
+        await asyncio.sleep(self._latency_s)
 
 
 def tree_hash(path: str | Path) -> dict[str, str]:
