@@ -1,0 +1,101 @@
+"""A block that is being built: its pixels, or the one value that all of them have.
+
+Sparse images are mostly chunks that are not stored. What is built from them is one value, too: it is computed once, and
+neither kept, reduced nor encoded pixel by pixel.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ziggurat.boxes import Box, corner, is_empty, slices
+from ziggurat.kernels import reduce
+from ziggurat.stages import Step
+
+__all__ = ["Block", "is_constant", "reduce_into"]
+
+
+class Block:
+    """The targets `box`, as they come.
+
+    Parameters
+    ----------
+    step : Step
+        What leads to them.
+    box : Box
+        The targets.
+    room : array, of the shape of `box`
+        Where they are put, unless they are all one value.
+    """
+
+    def __init__(self, step: Step, box: Box, room: NDArray[Any]) -> None:
+        self.step = step
+        self.box = box
+        self.room = room
+        self.value: NDArray[Any] | None = None
+        self._is_filled = False
+
+    @property
+    def pixels(self) -> NDArray[Any]:
+        """The pixels; where all are one value, that value seen in many places."""
+        return self.room if self.value is None else np.broadcast_to(self.value, self.room.shape)
+
+    def receive(self, child: Box, pixels: NDArray[Any]) -> None:
+        """Reduce a block of the level below, `child`; trailing pixels yield nothing."""
+        self.put(self.step.sent(child), pixels, corner(child))
+
+    def put(self, box: Box, pixels: NDArray[Any], origin: Sequence[int]) -> None:
+        """Compute the targets `box` from source `pixels` that begin at the pixel `origin`."""
+        if is_empty(box):
+            return
+        value = _value(self.step, box, pixels, origin)
+        if value is not None and not self._is_filled and (self.value is None or _same(self.value, value)):
+            self.value = value
+            return
+        self.settle()
+        place = self.room[slices(box, corner(self.box))]
+        if value is not None:
+            place[...] = value
+        else:
+            reduce_into(self.step, pixels, origin, box, place)
+
+    def settle(self) -> None:
+        """Fill the room with the one value so far, if there is one: from now on they may differ."""
+        if self.value is not None:
+            self.room[...] = self.value
+            self.value = None
+        self._is_filled = True
+
+
+def reduce_into(step: Step, pixels: NDArray[Any], origin: Sequence[int], box: Box, block: NDArray[Any]) -> None:
+    """Compute the targets `box` from source `pixels` that begin at the pixel `origin`, into `block`."""
+    reduce(pixels, tuple(origin), step.edges, box, block, step.method, step.nodata)
+
+
+def is_constant(pixels: NDArray[Any]) -> bool:
+    """Say whether `pixels` are one, seen in many places."""
+    return not any(pixels.strides)
+
+
+def _value(step: Step, box: Box, pixels: NDArray[Any], origin: Sequence[int]) -> NDArray[Any] | None:
+    """Return the one value, in an array of no axes, that targets of constant `pixels` have; None where they may differ.
+
+    Sums of weighted values may round differently from one target to the next; those of zeros and NaNs do not, and means
+    of integers are exact.
+    """
+    if not is_constant(pixels) or not pixels.size:
+        return None
+    pixel = pixels[(0,) * pixels.ndim]
+    is_zero, is_float = not pixel.tobytes().strip(b"\0"), pixel.dtype.kind in "fc"
+    is_weighted = step.method in ("cubic", "gaussian") or (step.method == "linear" and any(e.q > 1 for e in step.edges))
+    if not is_zero and (is_weighted or is_float) and not (is_float and np.isnan(pixel) and pixel.dtype.kind == "f"):
+        return None
+    found = np.empty((1,) * len(box), pixels.dtype)
+    reduce_into(step, pixels, origin, tuple((start, start + 1) for start, _ in box), found)
+    return found.reshape(())
+
+
+def _same(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    return a.tobytes() == b.tobytes()
