@@ -9,25 +9,25 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from itertools import accumulate
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ziggurat.boxes import Box, corner, cut, intersect, is_empty, shape_of, slices
-from ziggurat.dirty import dirty_units
+from ziggurat.blocks import Block, is_constant, reduce_into
+from ziggurat.boxes import Box, corner, cut, n_pixels, shape_of, slices
+from ziggurat.gathering import batches, bundles
 from ziggurat.geometry import own
 from ziggurat.grid import Level, Shape, cut_units, each_unit, grid_shape
 from ziggurat.handle import Handle
-from ziggurat.kernels import reduce
 from ziggurat.planning import Task
 from ziggurat.policy import counted_retries
-from ziggurat.regions import Boxes, as_box
+from ziggurat.regions import Boxes
 from ziggurat.runtime import zarr_settings
 from ziggurat.stages import Stage, Step
 
-__all__ = ["Record", "Work", "reduce_into", "run_task", "taken_requests"]
+__all__ = ["Record", "Work", "run_task", "taken_requests"]
 
 type Sink = Callable[[Box, NDArray[Any]], None]
 
@@ -148,11 +148,6 @@ def taken_requests(work: Work) -> tuple[tuple[int, int, int], ...]:
     return tuple((k, *found) for k, handle in enumerate(work.handles) if any(found := handle.requests.take()))
 
 
-def reduce_into(step: Step, pixels: NDArray[Any], origin: Sequence[int], box: Box, block: NDArray[Any]) -> None:
-    """Compute the targets `box` from source `pixels` that begin at the pixel `origin`, into `block`."""
-    reduce(pixels, tuple(origin), step.edges, box, block, step.method, step.nodata)
-
-
 def n_units(level: Level, box: Box) -> int:
     """Return the number of write units of `level` in a box of whole ones."""
     if level.is_regular:
@@ -192,13 +187,13 @@ class _Walk:
         """Build the blocks of level `k` in `box`; `sink` gets each block's box and pixels."""
         step = self.work.steps[k - 1]
         for target in cut_units(box, step.target, self.stage.blocks[k - self.stage.first]):
-            block = self._memory(k, shape_of(target))
+            block = Block(step, target, self._memory(k, shape_of(target)))
             if k == self.stage.first:
-                self._read(step, target, block)
+                self._read(block)
             else:
-                self.build(k - 1, own(step.edges, target), partial(_receive, step, target, block))
-            self._write(k, target, block)
-            sink(target, block)
+                self.build(k - 1, own(step.edges, target), block.receive)
+            self._write(k, target, block.pixels)
+            sink(target, block.pixels)
 
     def _memory(self, k: int, shape: Shape) -> NDArray[Any]:
         """Return room for pixels of level `k`, the same each time: a block is done when its level's next begins."""
@@ -209,45 +204,55 @@ class _Walk:
 
     def rebuild(self, k: int, box: Box, dirty: Boxes) -> None:
         """Rebuild the write units of level `k` in `box` that hold `dirty` pixels; its stage has this level alone."""
-        step = self.work.steps[k - 1]
-        bounds = np.array(box)
-        inside = np.stack([np.maximum(dirty[:, :, 0], bounds[:, 0]), np.minimum(dirty[:, :, 1], bounds[:, 1])], axis=2)
-        units = dirty_units(step, inside)
-        grid = step.target.units.grouped(self.stage.blocks[0])
-        blocks: dict[tuple[int, ...], list[int]] = {}
-        for i, index in enumerate(zip(*(a.find(units.units[:, j, 0]) for j, a in enumerate(grid.axes)), strict=True)):
-            blocks.setdefault(index, []).append(i)
-        for index, members in blocks.items():
-            block = intersect(box, grid.box(index))
-            if len(members) == n_units(step.target, block) and not units.is_patched[members].any():
-                self.build(k, block, _ignore)
-            else:
-                for i in members:
-                    self._rebuild_unit(k, as_box(units.units[i]), [as_box(b) for b in units.patches(i)])
+        step, handle = self.work.steps[k - 1], self.work.handles[k]
+        for bundle in bundles(step, self.stage, box, dirty):
+            if len(bundle.units) == 1 and not bundle.patches[0]:
+                self.build(k, bundle.units[0], _ignore)
+                continue
+            blocks = self._rooms(k, bundle.units)
+            for i, (unit, patches) in enumerate(zip(bundle.units, bundle.patches, strict=True)):
+                if patches:
+                    blocks[i] = handle.read(unit, blocks[i])
+                    self.bytes_read += blocks[i].nbytes
+            for batch in batches(step, self.stage, bundle.targets):
+                places = [blocks[i][slices(target, corner(bundle.units[i]))] for i, target in batch]
+                self._read_batch(step, [target for _, target in batch], places)
+            for unit, block in zip(bundle.units, blocks, strict=True):
+                self._write(k, unit, block)
 
-    def _rebuild_unit(self, k: int, unit: Box, patches: list[Box]) -> None:
-        """Compute a unit whole, or read it and compute the `patches` of it that there are."""
-        handle = self.work.handles[k]
-        block = handle.read(unit) if patches else self._memory(k, shape_of(unit))
-        self.bytes_read += block.nbytes if patches else 0
-        for target in patches or [unit]:
-            self._read(self.work.steps[k - 1], target, block[slices(target, corner(unit))])
-        self._write(k, unit, block)
+    def _rooms(self, k: int, boxes: Sequence[Box]) -> list[NDArray[Any]]:
+        """Return room for several boxes of level `k` at once."""
+        ends = list(accumulate(map(n_pixels, boxes)))
+        room = self._memory(k, (ends[-1],))
+        return [room[end - n_pixels(box) : end].reshape(shape_of(box)) for end, box in zip(ends, boxes, strict=True)]
 
-    def _read(self, step: Step, target: Box, block: NDArray[Any]) -> None:
+    def _read_batch(self, step: Step, targets: Sequence[Box], places: Sequence[NDArray[Any]]) -> None:
+        """Compute `targets` from windows that are read together."""
         source = self.work.handles[self.stage.first - 1]
+        if len(targets) == 1 or not isinstance(source, Handle):
+            for target, place in zip(targets, places, strict=True):
+                block = Block(step, target, place)
+                self._read(block)
+                block.settle()
+            return
+        windows = [step.window(target) for target in targets]
+        for window, pixels, target, place in zip(windows, source.read_many(windows), targets, places, strict=True):
+            self.bytes_read += pixels.nbytes
+            reduce_into(step, pixels, corner(window), target, place)
+
+    def _read(self, block: Block) -> None:
+        source, step = self.work.handles[self.stage.first - 1], block.step
         if step.takes_chunks and source.gives_chunks:
             # Each chunk is reduced while it is in the cache, and needs no place beside the others.
-            for chunk, pixels in source.chunks(step.window(target)):
-                self.bytes_read += pixels.nbytes
-                _receive(step, target, block, chunk, pixels)
+            for chunk, pixels in source.chunks(step.window(block.box)):
+                self.bytes_read += 0 if is_constant(pixels) else pixels.nbytes
+                block.receive(chunk, pixels)
             return
-        origin = corner(target)
-        for piece in cut(target, self.stage.piece):
+        for piece in cut(block.box, self.stage.piece):
             window = step.window(piece)
             pixels = source.read(window, self._memory(self.stage.first - 1, shape_of(window)))
             self.bytes_read += pixels.nbytes
-            reduce_into(step, pixels, corner(window), piece, block[slices(piece, origin)])
+            block.put(piece, pixels, corner(window))
 
     def _write(self, k: int, target: Box, block: NDArray[Any]) -> None:
         self.pulse(self.record())
@@ -267,14 +272,6 @@ class _Walk:
             self.units[k] += n_units(level, box)
         self.bytes_written[k] += block.nbytes
         self.write_s[k] += time.perf_counter() - started
-
-
-def _receive(step: Step, target: Box, block: NDArray[Any], child: Box, pixels: NDArray[Any]) -> None:
-    """Reduce a finished block of the level below, `child`, into `block`; trailing pixels yield nothing."""
-    box = step.sent(child)
-    if not is_empty(box):
-        origin = corner(target)
-        reduce_into(step, pixels, corner(child), box, block[slices(box, origin)])
 
 
 def _ignore(box: Box, pixels: NDArray[Any]) -> None:
