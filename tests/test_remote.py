@@ -228,6 +228,29 @@ def test_a_full_rebuild_gets_each_shard_once(bucket, remote, backend, mode):
     assert others <= 30
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("mode", ["numpy", "dask"])
+def test_a_regional_rebuild_gets_what_the_plan_says(bucket, remote, backend, mode):
+    image = remote(backend)
+    pyramid = image.open()
+    zg.consolidate(pyramid)
+    box = (slice(3, 20), slice(34, 50))
+    pyramid[0][box] = 9
+    plan = zg.plan(pyramid, mode=mode, regions=[box])
+    bucket.reset()
+    report = plan.run()
+    gets = [key[len(image.name) + 1 :] for (method, key) in bucket.counts.elements() if method == "GET"]
+    gets = sorted(key for key in gets if "/c/" in key)
+    # Below the unit (0, 1) of level 1, which changes, lie four shards of level 0; levels 1 and 2 are as they were.
+    assert [key for key in gets if key.startswith("0/")] == [f"0/c/{i}/{j}" for i in range(2) for j in (2, 3)]
+    assert {key for key in gets if key.startswith("1/")} <= {"1/c/0/0", "1/c/0/1", "1/c/1/0", "1/c/1/1"}
+    assert report.bytes_read <= plan.bytes_read
+    assert report.n_gets == len(gets)
+    puts = [key for (method, key) in bucket.counts.elements() if method in ("PUT", "DELETE") and "/c/" in key]
+    assert report.n_sets == report.n_units == len(puts)
+    assert len(gets) + len(puts) <= plan.n_requests
+
+
 # --- faults
 
 
