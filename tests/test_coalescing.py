@@ -1,7 +1,9 @@
 """Parts of a shard are read in few requests, as many as the plan says, and the pixels stay what they are."""
 
 import asyncio
+import runpy
 import time
+from pathlib import Path
 
 import dask
 import numpy as np
@@ -173,3 +175,12 @@ def test_latency_is_paid_once_for_what_is_merged_and_by_many_at_once():
     array.oindex[chunks_of(array, range(0, 128, 2))]
     assert waits == ["get", "get"]
     assert asyncio.iscoroutinefunction(LatencyStore._before_async) and time.sleep is not asyncio.sleep
+
+
+def test_the_example(capsys):
+    example = runpy.run_path(str(Path(__file__).parents[1] / "examples" / "sharded_read_coalescing.py"))
+    counts = [(64, 1), (32, 1), (1, 1)]
+    for numbers, expected in zip(example["SELECTIONS"].values(), counts, strict=True):
+        assert tuple(example["read_parts"](gap, numbers)[1] for gap in (example["OFF"], example["ON"])) == expected
+    example["main"]()
+    assert "64 requests" in capsys.readouterr().out
