@@ -129,6 +129,16 @@ def test_default_place_shows_the_coarsest_level():
     assert default_place(pyramid, ((0, 1), (16383, 16384))) == ((0, 1024), (15360, 16384))
 
 
+def test_default_place_is_where_most_is_to_see():
+    pixels = np.zeros((2000, 1500), "uint16")
+    pixels[1700:1800, 300:400] = RNG.integers(0, 999, (100, 100))
+    (top, bottom), (left, right) = default_place(zg.build(pixels, zarr.storage.MemoryStore()))
+    assert top <= 1700 and bottom >= 1800 and left <= 300 and right >= 400
+    assert (bottom - top, right - left) == (256, 256)
+    flat = zg.build(np.ones_like(pixels), zarr.storage.MemoryStore())
+    assert default_place(flat) == ((872, 1128), (622, 878))
+
+
 # Regions
 
 
@@ -158,6 +168,8 @@ def test_stale_units_are_outlined_and_sought(image):
     image[2][0:3, 100:103] = 0
     figure = zg.preview(image, regions="stale")
     assert [rectangles(axes) for axes in figure.axes] == [1, 0, 0, 1, 0]
+    assert "nothing" not in figure.get_suptitle()
+    assert "nothing to rebuild" in zg.preview(image, regions=[]).get_suptitle()
     (outline,) = figure.axes[3].collections[0].get_paths()
     corners = outline.vertices
     scale, shift = image.levels[2].scale[0], image.levels[2].translation[0]

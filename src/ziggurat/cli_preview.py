@@ -23,7 +23,7 @@ def preview(
         str | None,
         typer.Option(
             metavar="PLACE",
-            help="What is shown, in the axes' units: y=10:30,x=12.5:40. By default the middle, or the first region.",
+            help="What is shown, in the axes' units: y=10:30,x=12.5:40. By default where most is to see, or a region.",
         ),
     ] = None,
     regions: Annotated[

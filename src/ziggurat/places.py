@@ -62,18 +62,43 @@ class Panel:
 
 
 def default_place(pyramid: "Pyramid", around: Box | None = None) -> Box:
-    """Return a box of level 0 that shows pixels of every level, in its middle or around the middle of a box."""
+    """Return a box of level 0 that shows pixels of every level: around the middle of a box, or where most is to see."""
     planes, first, last = Planes.of(pyramid), pyramid.levels[0].shape, pyramid.levels[-1].shape
+    sides = [max(USUAL_SIDE, LEAST_COARSE * math.ceil(n / max(1, m))) for n, m in zip(first, last, strict=True)]
+    sides = [
+        min(n, side, MOST_SIDE) if i in planes.seen else n for i, (n, side) in enumerate(zip(first, sides, strict=True))
+    ]
+    middles = [sum(interval) // 2 for interval in around or _busiest(planes, sides)]
     place = []
-    for i, (n, coarse) in enumerate(zip(first, last, strict=True)):
-        if i not in planes.seen:
-            place.append(around[i] if around else (0, n))
-            continue
-        wanted = min(max(USUAL_SIDE, LEAST_COARSE * math.ceil(n / max(1, coarse))), MOST_SIDE)
-        middle = sum(around[i]) // 2 if around else n // 2
-        start = max(0, min(middle - wanted // 2, n - wanted))
-        place.append((start, min(n, start + wanted)))
+    for i, (n, side, middle) in enumerate(zip(first, sides, middles, strict=True)):
+        start = max(0, min(middle - side // 2, n - side))
+        place.append((start, start + side) if i in planes.seen or around is None else around[i])
     return tuple(place)
+
+
+def _busiest(planes: Planes, sides: Sequence[int]) -> Box:
+    """Return the box of level 0, about `sides` large, in which neighbours differ most; all of it where nothing does."""
+    k = _overview_level(planes)
+    whole, first, shape = planes.pyramid.levels[0].box, planes.pyramid.levels[0].shape, planes.pyramid.levels[k].shape
+    pixels = _read(planes, k, planes.box(k))
+    if isinstance(pixels, str):
+        return whole
+    picture = planes.picture(pixels)[..., :3].sum(axis=2, dtype=np.int64)
+    detail = np.abs(np.diff(picture, axis=0, append=picture[-1:])) + np.abs(
+        np.diff(picture, axis=1, append=picture[:, -1:])
+    )
+    sums = np.pad(detail.cumsum(axis=0).cumsum(axis=1), ((1, 0), (1, 0)))
+    height, width = (1 if i is None else max(1, sides[i] * shape[i] // first[i]) for i in (planes.y, planes.x))
+    inside = sums[height:, width:] - sums[:-height, width:] - sums[height:, :-width] + sums[:-height, :-width]
+    if not inside.any():
+        return whole
+    top, left = np.unravel_index(int(inside.argmax()), inside.shape)
+    found = {planes.y: (int(top), height), planes.x: (int(left), width)}
+    box = list(whole)
+    for i in planes.seen:
+        start, side = found[i]
+        box[i] = (start * first[i] // shape[i], (start + side) * first[i] // shape[i])
+    return tuple(box)
 
 
 def panels(

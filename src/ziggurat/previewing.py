@@ -45,7 +45,7 @@ def preview(
         The pyramid; arrays are listed finest first.
     where : region, optional
         The place, in any form that an entry of `regions` may have: pixels of level 0, or physical units, as in
-        ``{"y": (10.0, 12.5)}``. By default the middle of the image, or of the first region.
+        ``{"y": (10.0, 12.5)}``. By default where neighbouring pixels differ most, or around the first region.
     regions : iterable of tuple, or {"touched", "marked", "changed", "stale"}, optional
         As in `ziggurat.consolidate`: they are outlined in level 0, and in every other level the write units that depend
         on them. ``"stale"`` verifies the pyramid and outlines the write units that are stale now.
@@ -89,9 +89,9 @@ def preview(
     options: dict[str, Any] = {"method": method, "factors": factors, "nodata": nodata}
     touched, stale = _changes(pyramid, regions, options)
     place = _place(pyramid, where) if where is not None else default_place(pyramid, _around(pyramid, touched, stale))
-    return draw(
-        str(pyramid.name or pyramid.where), panels(pyramid, place, shown, touched, stale), _units(pyramid), dark
-    )
+    is_clean = regions is not None and not len(touched) and not any(map(len, stale))
+    title = f"{pyramid.name or pyramid.where}{': nothing to rebuild' if is_clean else ''}"
+    return draw(title, panels(pyramid, place, shown, touched, stale), _units(pyramid), dark)
 
 
 def _shown(pyramid: Pyramid, levels: Sequence[int] | None) -> list[int]:
