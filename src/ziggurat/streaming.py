@@ -98,15 +98,15 @@ class _Reader:
         projection, box, taken = wanted
         with zarr_settings(self.source.settings):
             if self.out is None:
-                return projection, self.source.read(box)[taken]
-            place = self.out[projection.out_selection]
+                return projection, self.source.read(box)[(*taken, ...)]
+            place = self.out[(*projection.out_selection, ...)]
             fits = place.shape == shape_of(box) and place.dtype == self.source.dtype
             pixels = self.source.read(box, place if fits else None)
         if isinstance(self.source, Overlapping):
             place[...] = pixels[projection.chunk_selection]
             return projection, pixels
         if not np.may_share_memory(pixels, place):
-            place[...] = pixels[taken]
+            place[...] = pixels[(*taken, ...)]
         return projection, place
 
 
