@@ -14,7 +14,10 @@ from ziggurat.boxes import Box, corner, is_empty, slices
 from ziggurat.kernels import reduce
 from ziggurat.stages import Step
 
-__all__ = ["Block", "is_constant", "reduce_into"]
+__all__ = ["Block", "Known", "is_constant", "reduce_into"]
+
+type Known = dict[bytes, NDArray[Any] | None]
+"""What targets of constant pixels are, by the bytes of one pixel; None where they may differ."""
 
 
 class Block:
@@ -28,13 +31,16 @@ class Block:
         The targets.
     room : array, of the shape of `box`
         Where they are put, unless they are all one value.
+    known : dict, optional
+        What constant pixels became in other blocks of the level.
     """
 
-    def __init__(self, step: Step, box: Box, room: NDArray[Any]) -> None:
+    def __init__(self, step: Step, box: Box, room: NDArray[Any], known: Known | None = None) -> None:
         self.step = step
         self.box = box
         self.room = room
         self.value: NDArray[Any] | None = None
+        self._known: Known = {} if known is None else known
         self._is_filled = False
 
     @property
@@ -50,7 +56,7 @@ class Block:
         """Compute the targets `box` from source `pixels` that begin at the pixel `origin`."""
         if is_empty(box):
             return
-        value = _value(self.step, box, pixels, origin)
+        value = self._value(box, pixels, origin) if is_constant(pixels) else None
         if value is not None and not self._is_filled and (self.value is None or _same(self.value, value)):
             self.value = value
             return
@@ -60,6 +66,12 @@ class Block:
             place[...] = value
         else:
             reduce_into(self.step, pixels, origin, box, place)
+
+    def _value(self, box: Box, pixels: NDArray[Any], origin: Sequence[int]) -> NDArray[Any] | None:
+        key = pixels[(slice(1),) * pixels.ndim].tobytes()
+        if key not in self._known:
+            self._known[key] = _value(self.step, box, pixels, origin)
+        return self._known[key]
 
     def settle(self) -> None:
         """Fill the room with the one value so far, if there is one: from now on they may differ."""
@@ -85,8 +97,6 @@ def _value(step: Step, box: Box, pixels: NDArray[Any], origin: Sequence[int]) ->
     Sums of weighted values may round differently from one target to the next; those of zeros and NaNs do not, and means
     of integers are exact.
     """
-    if not is_constant(pixels) or not pixels.size:
-        return None
     pixel = pixels[(0,) * pixels.ndim]
     is_zero, is_float = not pixel.tobytes().strip(b"\0"), pixel.dtype.kind in "fc"
     is_weighted = step.method in ("cubic", "gaussian") or (step.method == "linear" and any(e.q > 1 for e in step.edges))

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ziggurat.blocks import Block, is_constant, reduce_into
+from ziggurat.blocks import Block, Known, is_constant, reduce_into
 from ziggurat.boxes import Box, corner, cut, n_pixels, shape_of, slices
 from ziggurat.gathering import batches, bundles
 from ziggurat.geometry import own
@@ -175,6 +175,7 @@ class _Walk:
         self.bytes_written = dict.fromkeys(self.units, 0)
         self.write_s = dict.fromkeys(self.units, 0.0)
         self.stale: list[tuple[int, Box]] = []
+        self.known: dict[int, Known] = {k: {} for k in self.units}
         self.buffers = buffers
 
     def record(self) -> Record:
@@ -187,7 +188,7 @@ class _Walk:
         """Build the blocks of level `k` in `box`; `sink` gets each block's box and pixels."""
         step = self.work.steps[k - 1]
         for target in cut_units(box, step.target, self.stage.blocks[k - self.stage.first]):
-            block = Block(step, target, self._memory(k, shape_of(target)))
+            block = Block(step, target, self._memory(k, shape_of(target)), self.known[k])
             if k == self.stage.first:
                 self._read(block)
             else:
