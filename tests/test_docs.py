@@ -1,5 +1,6 @@
 """What the documentation shows is run: Python blocks, docstring examples."""
 
+import ast
 import doctest
 import importlib
 import os
@@ -65,6 +66,12 @@ def test_page(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Non
     command = [sys.executable, "-W", "error", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=environment)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_what_takes_a_cluster_to_run_can_be_read(page: Path) -> None:
+    for text in re.findall(r"^```text\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+        assert "import ziggurat" not in text or ast.parse(text).body
 
 
 def test_readme_has_an_example() -> None:
