@@ -14,6 +14,7 @@ import pytest
 import typer
 
 import ziggurat
+from ziggurat import options
 from ziggurat.cli import app
 from ziggurat.config import Config, describe, read_config
 from ziggurat.kernels import METHODS
@@ -75,6 +76,7 @@ def test_the_reference_has_every_public_name_setting_command_option_and_method(s
         assert f"ziggurat {name}" in cli
         assert not [p.name for p in command.params if max(p.opts, key=len) not in cli and p.param_type_name == "option"]
     assert not [name for name in METHODS if not re.search(rf"\b{name}\b", methods)]
+    assert set(options.METHODS) == {"auto", *METHODS}
 
 
 def test_a_setting_says_what_it_may_be() -> None:
