@@ -139,6 +139,14 @@ def test_default_place_is_where_most_is_to_see():
     assert default_place(flat) == ((872, 1128), (622, 878))
 
 
+def test_a_large_place_is_shrunk_and_stays_where_it_is():
+    pyramid = zg.build(RNG.integers(0, 9, (40, 4100), "uint8"), zarr.storage.MemoryStore(), n_levels=2, factors=2)
+    _, fine, coarse = shown(pyramid, pyramid.levels[0].box)
+    assert (fine.picture.shape[1], coarse.picture.shape[1]) == (1367, 1025)
+    assert fine.extent[:2] == pytest.approx((-0.5, 4100.5)) and fine.view[:2] == pytest.approx((-0.5, 4099.5))
+    assert coarse.extent[:2] == pytest.approx((-0.5, 4099.5))
+
+
 # Regions
 
 

@@ -25,11 +25,12 @@ def shrink(planes: Pixels, size: int, is_label: bool = False) -> Pixels:
         return planes
     if is_label or planes.dtype.kind not in "iuf":
         return planes[:, ::step, ::step]
-    sums = planes.astype("float64")
-    for axis in (1, 2):
+    sums = planes
+    for axis in (2, 1):
         starts = np.arange(0, planes.shape[axis], step)
         counts = np.diff(np.append(starts, planes.shape[axis]))
-        sums = np.add.reduceat(sums, starts, axis=axis) / np.expand_dims(counts, (0, 1 if axis == 2 else 2))
+        # Converted while it is added up: the whole as floats would take eight times as much memory.
+        sums = np.add.reduceat(sums, starts, axis=axis, dtype=np.float64) / np.expand_dims(counts, (0, 3 - axis))
     return sums.astype(planes.dtype)
 
 

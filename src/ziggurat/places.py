@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ziggurat.boxes import Box, is_empty
-from ziggurat.pictures import limits
+from ziggurat.grid import ceil_div, round_up
+from ziggurat.pictures import limits, shrink
 from ziggurat.planes import Planes
 from ziggurat.regions import Boxes, as_box
 from ziggurat.text import format_shape
@@ -25,8 +26,8 @@ OVERVIEW = 384
 USUAL_SIDE, LEAST_COARSE, MOST_SIDE = 256, 16, 2048
 """The place, if none is named: pixels of level 0, at least so many of the coarsest, at most so many of level 0."""
 
-PANEL_BYTES = 256 << 20
-"""A panel for which more must be decoded stays empty."""
+OVERVIEW_BYTES, PANEL_BYTES = 64 << 20, 256 << 20
+"""What is made from a coarser level, and what stays empty, if more had to be decoded for it."""
 
 MOST_RECTANGLES = 5000
 
@@ -79,25 +80,23 @@ def default_place(pyramid: "Pyramid", around: Box | None = None) -> Box:
 def _busiest(planes: Planes, sides: Sequence[int]) -> Box:
     """Return the box of level 0, about `sides` large, in which neighbours differ most; all of it where nothing does."""
     k = _overview_level(planes)
-    whole, first, shape = planes.pyramid.levels[0].box, planes.pyramid.levels[0].shape, planes.pyramid.levels[k].shape
+    first = planes.pyramid.levels[0]
     pixels = _read(planes, k, planes.box(k))
     if isinstance(pixels, str):
-        return whole
+        return first.box
     picture = planes.picture(pixels)[..., :3].sum(axis=2, dtype=np.int64)
-    detail = np.abs(np.diff(picture, axis=0, append=picture[-1:])) + np.abs(
-        np.diff(picture, axis=1, append=picture[:, -1:])
-    )
-    sums = np.pad(detail.cumsum(axis=0).cumsum(axis=1), ((1, 0), (1, 0)))
-    height, width = (1 if i is None else max(1, sides[i] * shape[i] // first[i]) for i in (planes.y, planes.x))
+    detail = sum(np.abs(np.diff(picture, axis=i, append=picture.take([-1], axis=i))) for i in (0, 1))
+    sums = np.pad(np.cumsum(np.cumsum(detail, axis=0), axis=1), ((1, 0), (1, 0)))
+    axes = list(zip((planes.y, planes.x), picture.shape, strict=True))
+    height, width = (1 if i is None else max(1, sides[i] * n // first.shape[i]) for i, n in axes)
     inside = sums[height:, width:] - sums[:-height, width:] - sums[height:, :-width] + sums[:-height, :-width]
     if not inside.any():
-        return whole
-    top, left = np.unravel_index(int(inside.argmax()), inside.shape)
-    found = {planes.y: (int(top), height), planes.x: (int(left), width)}
-    box = list(whole)
-    for i in planes.seen:
-        start, side = found[i]
-        box[i] = (start * first[i] // shape[i], (start + side) * first[i] // shape[i])
+        return first.box
+    corner = np.unravel_index(int(inside.argmax()), inside.shape)
+    box = list(first.box)
+    for (i, n), start, side in zip(axes, corner, (height, width), strict=True):
+        if i is not None:
+            box[i] = (int(start) * first.shape[i] // n, (int(start) + side) * first.shape[i] // n)
     return tuple(box)
 
 
@@ -128,7 +127,7 @@ def panels(
     found = [replace(seen, touched=_rectangles(planes, 0, touched), place=view)]
     for k, box, part in zip(levels, boxes, pixels, strict=True):
         level = pyramid.levels[k]
-        title = f"level {level.name[:40]}: {format_shape(level.shape[i] for i in planes.seen)}"
+        title = f"level {k}: {format_shape(level.shape[i] for i in planes.seen)}"
         panel = _panel(planes, k, title, box, part, view, bounds)
         near = _rectangles(planes, k, _meeting(touched if k == 0 else stale[k], box))
         found.append(replace(panel, touched=near) if k == 0 else replace(panel, stale=near))
@@ -140,13 +139,16 @@ def _panel(
 ) -> Panel:
     if isinstance(pixels, str):
         return Panel(title, None, view, view, pixels)
-    return Panel(title, planes.picture(pixels, bounds=bounds), _outline(planes, k, box), view)
+    # A pixel that stands for several reaches beyond the edge where their number does not divide the side.
+    step = max(1, *(ceil_div(box[i][1] - box[i][0], MOST_SIDE) for i in planes.seen))
+    covered = tuple((start, start + round_up(stop - start, step)) for start, stop in box)
+    return Panel(title, planes.picture(pixels, bounds=bounds), _outline(planes, k, covered), view)
 
 
 def _overview_level(planes: Planes) -> int:
     n = len(planes.pyramid)
     enough = next((k for k in reversed(range(n)) if planes.size(k) >= OVERVIEW), 0)
-    return next((k for k in range(enough, n) if planes.cost_bytes(k, planes.box(k)) <= PANEL_BYTES), n - 1)
+    return next((k for k in range(enough, n) if planes.cost_bytes(k, planes.box(k)) <= OVERVIEW_BYTES), n - 1)
 
 
 def _box_at(planes: Planes, k: int, place: Box) -> Box:
@@ -172,7 +174,7 @@ def _read(planes: Planes, k: int, box: Box) -> NDArray[Any] | str:
     if planes.cost_bytes(k, box) > PANEL_BYTES:
         return "too large to be read:\nname a smaller place"
     try:
-        return planes.read(k, box)
+        return shrink(planes.read(k, box), MOST_SIDE, planes.is_label)
     except Exception as error:
         # Codecs and stores raise what they like; the other levels are still to be seen.
         return f"cannot be read:\n{type(error).__name__}"

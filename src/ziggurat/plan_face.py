@@ -124,7 +124,7 @@ def _figure(plan: "Plan", k: int, marks: _Marks) -> str:
 
 def _caption(plan: "Plan", k: int, marks: _Marks, sizes: Sequence[int]) -> Iterator[str]:
     level = plan.levels[k]
-    yield f"level {level.name[:60]}: {format_shape(level.shape)}"
+    yield f"level {k + plan.base}: {format_shape(level.shape)}"
     done = [(marks.n_rebuilt, "rebuilt"), (marks.n_patched, "patched")]
     left = level.n_units - marks.n_rebuilt - marks.n_patched
     counts = [f"{n:,} {word}" for n, word in [*done, (left, "left")] if n]
