@@ -30,6 +30,7 @@ bench: $(VENV)/.ready-bench ## run the benchmarks, see benchmarks/ for their opt
 	$(RUN) benchmarks.scaling
 	$(RUN) benchmarks.worker_memory
 	$(RUN) benchmarks.latency
+	$(RUN) benchmarks.coalescing
 	$(RUN) benchmarks.building
 	$(RUN) benchmarks.kernels
 	$(RUN) benchmarks.cold_start

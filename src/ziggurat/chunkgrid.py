@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise, product
 from math import prod
 from operator import index
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ziggurat.boxes import Box
-from ziggurat.chunkaxis import ChunkAxis, Part, Picked
+from ziggurat.chunkaxis import ChunkAxis, Picked
 from ziggurat.errors import GeometryError, RegionError
 
 __all__ = ["ChunkGrid", "Projection", "rectilinear_sizes"]
@@ -18,8 +18,7 @@ __all__ = ["ChunkGrid", "Projection", "rectilinear_sizes"]
 type Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Projection:
+class Projection(NamedTuple):
     """What a selection takes of one chunk: ``out[p.out_selection] = chunk[p.chunk_selection]``.
 
     Attributes
@@ -219,19 +218,18 @@ def extent(selection: Sequence[slice | int], origin: Sequence[int]) -> tuple[Box
 
 
 def _projections(axes: Sequence[ChunkAxis], picked: Sequence[Picked]) -> Iterator[Projection]:
-    for parts in _combined(axes, picked):
-        coords, inside, out, whole = zip(*parts, strict=True) if parts else ((), (), (), ())
-        yield Projection(coords, inside, tuple(o for o in out if o is not None), all(whole))
+    return _continued(Projection((), (), (), True), axes, picked) if axes else iter([Projection((), (), (), True)])
 
 
-def _combined(axes: Sequence[ChunkAxis], picked: Sequence[Picked]) -> Iterator[tuple[Part, ...]]:
-    """Yield all combinations, anew for each chunk of the first axis: `itertools.product` would list every axis."""
-    if not axes:
-        yield ()
-        return
-    for part in axes[0].project(picked[0]):
-        for others in _combined(axes[1:], picked[1:]):
-            yield (part, *others)
+def _continued(before: Projection, axes: Sequence[ChunkAxis], picked: Sequence[Picked]) -> Iterator[Projection]:
+    """Yield `before` continued along `axes`, anew for each chunk: `itertools.product` would list every axis."""
+    coords, inside, taken, whole = before
+    for i, chunk, out, is_all in axes[0].project(picked[0]):
+        found = Projection((*coords, i), (*inside, chunk), taken if out is None else (*taken, out), whole and is_all)
+        if len(axes) == 1:
+            yield found
+        else:
+            yield from _continued(found, axes[1:], picked[1:])
 
 
 def _picked(entry: Any, n: int, selection: Any) -> Picked:

@@ -99,7 +99,8 @@ class _Reader:
         with zarr_settings(self.source.settings):
             if self.out is None:
                 return projection, self.source.read(box)[(*taken, ...)]
-            place = self.out[(*projection.out_selection, ...)]
+            where: tuple[Any, ...] = (*projection.out_selection, ...)
+            place = self.out[where]
             fits = place.shape == shape_of(box) and place.dtype == self.source.dtype
             pixels = self.source.read(box, place if fits else None)
         if isinstance(self.source, Overlapping):
