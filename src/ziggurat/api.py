@@ -211,14 +211,16 @@ def _plan(
     chosen = pyramid.method if method == "auto" else method
     _check(pyramid, chosen, nodata)
     steps = _steps(pyramid, chosen, factors, nodata)
-    return make_plan(pyramid.where, pyramid.levels, steps, mode, limits(), boxes)
+    is_small = pyramid.levels[0].nbytes <= get_config().consolidation.numpy_max_bytes
+    asks_dask = boxes is not None or mode == "dask" or (mode == "auto" and not is_small)
+    return make_plan(pyramid.where, pyramid.levels, steps, mode, limits(asks_dask), boxes)
 
 
-def limits() -> Limits:
-    """Return what the configuration allows, as it is now."""
+def limits(asks_dask: bool = True) -> Limits:
+    """Return what the configuration allows, as it is now; loading dask takes longer than many a small image."""
     config = get_config()
     return Limits(
-        write_block_ceiling(config.dask.write_block_max_bytes, engines.chunk_size_bytes()),
+        write_block_ceiling(config.dask.write_block_max_bytes, engines.chunk_size_bytes() if asks_dask else None),
         config.dask.max_tasks,
         config.consolidation.numpy_max_bytes,
         config.consolidation.partial_max_coverage,

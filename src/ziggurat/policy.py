@@ -9,12 +9,13 @@ from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
-from typing import Any, NoReturn
-
-from tenacity import AsyncRetrying, RetryCallState, Retrying
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ziggurat.errors import ZigguratError
 from ziggurat.settings import Backoff, ExponentialBackoff, RetryConfig
+
+if TYPE_CHECKING:
+    from tenacity import RetryCallState
 
 __all__ = ["counted_retries", "delay_s", "is_sharing_conflict", "retry", "retry_async", "retrying"]
 
@@ -107,18 +108,18 @@ class _Rules:
             "retry_error_callback": self._give_up,
         }
 
-    def _rule(self, state: RetryCallState) -> RetryConfig | None:
+    def _rule(self, state: "RetryCallState") -> RetryConfig | None:
         return _rule(self.policy, _error(state))
 
-    def _max_retries(self, state: RetryCallState) -> int:
+    def _max_retries(self, state: "RetryCallState") -> int:
         rule = self._rule(state)
         return rule.max_retries if rule else 0
 
-    def _wait(self, state: RetryCallState) -> float:
+    def _wait(self, state: "RetryCallState") -> float:
         backoff = (self._rule(state) or self.policy).backoff
         return delay_s(backoff, state.attempt_number, random.uniform(0.5, 1.5) if backoff.jitter else 1.0)
 
-    def _log(self, state: RetryCallState) -> None:
+    def _log(self, state: "RetryCallState") -> None:
         error = _error(state)
         if (retries := _retried.get()) is not None:
             retries.append(self.what)
@@ -132,13 +133,13 @@ class _Rules:
             error,
         )
 
-    def _give_up(self, state: RetryCallState) -> NoReturn:
+    def _give_up(self, state: "RetryCallState") -> NoReturn:
         error = _error(state)
         error.add_note(f"{self.what}: given up after {state.attempt_number} attempts")
         raise error
 
 
-def _error(state: RetryCallState) -> BaseException:
+def _error(state: "RetryCallState") -> BaseException:
     error = state.outcome.exception() if state.outcome else None
     assert error is not None
     return error
@@ -146,6 +147,10 @@ def _error(state: RetryCallState) -> BaseException:
 
 def retry[R](policy: RetryConfig, what: str, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
     """Call `function`, again where `policy` says so; `what` names the operation in the log and in the error."""
+    if not _may_retry(policy):
+        return function(*args, **kwargs)
+    from tenacity import Retrying
+
     return Retrying(**_Rules(policy, what).options())(function, *args, **kwargs)
 
 
@@ -153,8 +158,17 @@ async def retry_async[R](
     policy: RetryConfig, what: str, function: Callable[..., Awaitable[R]], *args: Any, **kwargs: Any
 ) -> R:
     """Do as `retry` does, for a coroutine function."""
+    if not _may_retry(policy):
+        return await function(*args, **kwargs)
+    from tenacity import AsyncRetrying
+
     result: R = await AsyncRetrying(**_Rules(policy, what).options())(function, *args, **kwargs)
     return result
+
+
+def _may_retry(policy: RetryConfig) -> bool:
+    """Say whether anything can be tried again: only then is tenacity worth its loading."""
+    return bool(policy.max_retries) or IS_WINDOWS
 
 
 def retrying[**P, R](policy: Callable[[], RetryConfig]) -> Callable[[Callable[P, R]], Callable[P, R]]:

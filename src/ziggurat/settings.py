@@ -93,7 +93,12 @@ class Section(BaseModel):
     """What every section shares: nothing is coerced, nothing unknown is accepted, a refusal changes nothing."""
 
     model_config = ConfigDict(
-        extra="forbid", strict=True, allow_inf_nan=False, validate_assignment=True, use_attribute_docstrings=True
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        validate_assignment=True,
+        use_attribute_docstrings=True,
+        defer_build=True,  # most models are only ever parts of another: half the time of importing this
     )
     section: ClassVar[str] = ""
 
