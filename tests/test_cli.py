@@ -127,6 +127,15 @@ def test_remedies_are_those_of_the_command_line(run: Run, image: Path, tmp_path:
         assert remedy in err and "=True" not in err and "levels=" not in err, err
 
 
+@pytest.mark.parametrize("verb", ["info", "plan", "consolidate", "build"])
+def test_a_file_of_another_kind(run: Run, tmp_path: Path, verb: str) -> None:
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG")
+    code, out, err = run(verb, tmp_path / "picture.png", *([tmp_path / "new.zarr"] if verb == "build" else []))
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert "picture.png is" in err and (".npy" in err if verb == "build" else "a directory" in err)
+    assert not (tmp_path / "new.zarr").exists()
+
+
 def test_one_factor_is_that_of_all_levels(run: Run, image: Path) -> None:
     assert run("plan", image, "--factors", "2")[0] == 0
 

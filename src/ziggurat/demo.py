@@ -4,6 +4,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +58,8 @@ def run(directory: str | Path = "ziggurat-demo", echo: Callable[[object], object
         echo(ziggurat.consolidate(str(path)))
         echo(f"checked: {_check(path, reduce):,} pixels equal a plain numpy reference\n")
     echo(f"The image lies in {image}, its labels in {labels}. Look at it with:")
-    for verb in ("info", "view", "preview"):
+    has_page = (files("ziggurat") / "static" / "index.html").is_file()
+    for verb in ("info", "preview", *(["view"] if has_page else [])):
         echo(f"  {_command()} {verb} {shlex.quote(str(image))}")
     return image
 

@@ -5,11 +5,12 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, cast
 from xml.etree import ElementTree
+from zipfile import is_zipfile
 
 import numpy as np
 
 from ziggurat.create import Place
-from ziggurat.errors import MetadataError
+from ziggurat.errors import MetadataError, StoreError
 from ziggurat.given import Given, as_given
 from ziggurat.opening import open_pyramid
 
@@ -34,6 +35,8 @@ def opened(where: str) -> Iterator[Any]:
         When it is a TIFF file and tifffile is not installed.
     MetadataError
         When the axes of a TIFF file are no axes of an image.
+    StoreError
+        When it is a file of another kind.
     ZigguratError
         As `ziggurat.open_pyramid`.
     """
@@ -43,6 +46,10 @@ def opened(where: str) -> Iterator[Any]:
     elif suffix in (".tif", ".tiff"):
         with _tiff(where) as given:
             yield given
+    elif Path(where).is_file() and not is_zipfile(where):
+        raise StoreError(
+            f"{where} is none of what is read: OME-Zarr, a zarr array, .npy, .tif; convert it, or use Python"
+        )
     else:
         node = Place(where).node() if Path(where).is_dir() else None
         yield node if hasattr(node, "chunks") else open_pyramid(where)

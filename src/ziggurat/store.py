@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
+from zipfile import is_zipfile
 
 import zarr
 from zarr.abc.store import Store
@@ -119,6 +120,10 @@ def _local_store(where: str) -> Store:
     path = Path(unquote(urlsplit(where).path) if where.startswith("file://") else where).expanduser()
     if not path.exists():
         raise PyramidNotFoundError(f"there is nothing at {where}: check the path")
+    if path.is_file() and not is_zipfile(path):
+        raise PyramidNotFoundError(
+            f"{where} is a file, and no zip archive: a pyramid is a directory, an archive of one, or a URL"
+        )
     return ZipStore(path, mode="r") if path.is_file() else LocalStore(path)
 
 
