@@ -1,16 +1,17 @@
 """New images from a dask array: `python -m benchmarks.building`.
 
 Each line is a fresh process, warm, on two threads: level 0 and its levels from the same lazy data, with the same
-chunks, codec and factors. Contenders that are not installed are left out.
+chunks, codec and factors. What a contender cannot do, or is not installed for, is shown in its line.
 """
 
 import argparse
 import json
 import statistics
+import subprocess
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,8 @@ def _multiscale_spatial_image(data: Any, path: Path) -> None:
     from spatial_image import to_spatial_image
 
     image = to_spatial_image(data, dims=("c", "y", "x"))
-    tree = to_multiscale(image, [{"y": 2, "x": 2}] * (N_LEVELS - 1), Methods.XARRAY_COARSEN, chunks=data.chunks)
+    chunks = {"c": 1, "y": CHUNK, "x": CHUNK}
+    tree = to_multiscale(image, [{"y": 2, "x": 2}] * (N_LEVELS - 1), Methods.XARRAY_COARSEN, chunks=chunks)
     codec = {"compressors": [_codec()], "chunks": (1, CHUNK, CHUNK)}
     encoding = {node.path: dict.fromkeys(node.data_vars, codec) for node in tree.leaves}
     tree.to_zarr(str(path), mode="w", encoding=encoding, consolidated=False)
@@ -126,10 +128,31 @@ def contend(name: str, n_planes: int) -> None:
 
     dask.config.set(scheduler="threads", num_workers=2)
     with tempfile.TemporaryDirectory(prefix="ziggurat-building-") as temporary:
-        CONTENDERS[name](lazy_data(1), Path(temporary) / "small.zarr")
-        data = lazy_data(n_planes)
-        cost = measure(lambda: CONTENDERS[name](data, Path(temporary) / "image.zarr"))
-        print(json.dumps(cost))
+        try:
+            CONTENDERS[name](lazy_data(1), Path(temporary) / "small.zarr")
+            data = lazy_data(n_planes)
+            cost = measure(lambda: CONTENDERS[name](data, Path(temporary) / "image.zarr"))
+        except Exception as e:
+            traceback.print_exc()
+            print(json.dumps({"error": f"{type(e).__name__}: {e}"}))
+        else:
+            print(json.dumps(cost))
+
+
+def _row(name: str, n_planes: int, repeat: int) -> str:
+    command = ("-c", f"from benchmarks.building import contend; contend({name!r}, {n_planes})")
+    runs = []
+    for environment in (*[None] * repeat, MEMORY_ENVIRONMENT):
+        try:
+            run = in_fresh_process(*command, environment=environment)
+        except subprocess.SubprocessError as e:
+            run = {"error": str(e)}
+        if "error" in run:
+            return f"{name:<26}failed: {' '.join(run['error'].split())[:200]}"
+        runs.append(run)
+    *timed, watched = runs
+    wall, cpu = (statistics.median(run[key] for run in timed) for key in ("wall_s", "cpu_s"))
+    return f"{name:<26}{wall:>9.2f}{cpu:>9.2f}{watched['growth_bytes'] / 2**20:>13.0f}"
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -142,12 +165,7 @@ def main(arguments: Sequence[str]) -> None:
     n_planes = max(1, options.size // (2 * SIDE**2))
     print(f"{'contender':<26}{'wall, s':>9}{'CPU, s':>9}{'growth, MiB':>13}")
     for name in options.contender:
-        command = ("-c", f"from benchmarks.building import contend; contend({name!r}, {n_planes})")
-        with suppress(Exception):
-            runs = [in_fresh_process(*command) for _ in range(options.repeat)]
-            wall, cpu = (statistics.median(run[key] for run in runs) for key in ("wall_s", "cpu_s"))
-            growth = in_fresh_process(*command, environment=MEMORY_ENVIRONMENT)["growth_bytes"]
-            print(f"{name:<26}{wall:>9.2f}{cpu:>9.2f}{growth / 2**20:>13.0f}", flush=True)
+        print(_row(name, n_planes, options.repeat), flush=True)
 
 
 if __name__ == "__main__":
