@@ -54,11 +54,8 @@ class Step:
     @property
     def takes_chunks(self) -> bool:
         """Whether each source chunk can be reduced alone: no window crosses the border of one."""
-        if any(self.halos) or any(e.q > 1 for e in self.edges):
-            return False
-        if self.source.is_regular:
-            return all(c % e.p == 0 or c >= e.n for e, c in zip(self.edges, self.source.chunk, strict=True))
-        return all(chunks.divides(e.p) for e, chunks in zip(self.edges, self.source.chunks.axes, strict=True))
+        axes = zip(self.edges, self.source.chunks.axes, strict=True)
+        return not any(self.halos) and all(e.q == 1 and chunks.divides(e.p) for e, chunks in axes)
 
     def window(self, box: Box) -> Box:
         """Return the source box that the target `box` is computed from."""
@@ -298,8 +295,7 @@ def _decodes(step: Step, layout: _Layout, axis: int) -> float:
     touched = last = 0
     for a, b in islice(_cuts(step.target.units.axes[axis], layout.blocks[0][axis], layout.piece[axis]), 1000):
         met = chunks.meeting(*around(step.edges[axis].span(a, b), step.halos[axis], chunks.n))
-        last = met.stop
-        touched += len(met)
+        last, touched = met.stop, touched + len(met)
     return max(1.0, touched / max(1, last))
 
 
