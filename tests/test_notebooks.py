@@ -1,5 +1,6 @@
 """The notebooks: each runs from top to bottom in a kernel of its own, and is kept without what it printed."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import nbformat
@@ -28,3 +29,9 @@ def test_is_kept_without_outputs(path: Path) -> None:
     for cell in cells:
         assert not cell.outputs, "clear the outputs before committing: jupyter nbconvert --clear-output --inplace"
         assert cell.execution_count is None
+
+
+def test_each_leads_to_the_next() -> None:
+    for path, following in pairwise(NOTEBOOKS):
+        last = nbformat.read(path, as_version=4).cells[-1].source
+        assert f"]({following.name})" in last, f"the last cell of {path.name} does not link to {following.name}"
