@@ -176,3 +176,17 @@ def test_patches_of_rectilinear_levels():
     pyramid = zg.open_pyramid(arrays)
     pyramid.set_array(da.full((30, 20), 5, dtype="u2", chunks=7), (slice(5, 35), slice(3, 23)))
     assert (arrays[0][5:35, 3:23] == 5).all() and pyramid.touched == [((5, 35), (3, 23))]
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_what_else_is_done_with_rectilinear_arrays(sharded):
+    chunks, shards = ((5, 5), [[10, 20, 30], [20, 20]]) if sharded else ([[10, 20, 30], [20, 20]], None)
+    arrays = make([(60, 40), (30, 20)], [(chunks, shards), ((10, 10), None)])
+    pyramid = zg.open_pyramid(arrays)
+    lazy = pyramid.to_datatree()["0"]["image"].data
+    assert lazy.chunks == ((10, 20, 30), (20, 20))
+    np.testing.assert_array_equal(lazy.compute(), arrays[0][...])
+    built = zg.build(arrays[0], MemoryStore())
+    np.testing.assert_array_equal(built[0][...], arrays[0][...])
+    streamed = {p.chunk_coords: chunk.shape for p, chunk in zg.read_chunks(arrays[0])}
+    assert streamed == {(i, j): (h, 20) for i, h in enumerate((10, 20, 30)) for j in range(2)}

@@ -246,3 +246,20 @@ def test_halo_methods_read_what_overlapping_views_read():
 
 def test_sources_of_what_there_is():
     assert as_source([[1, 2]]).read(((0, 1), (1, 2))).tolist() == [[2]]
+
+
+def test_a_regional_rebuild_of_a_mosaic_in_processes(tmp_path, fine_stages):
+    whole = pixels()
+    tiles = tiles_of(whole, LocalStore(tmp_path / "tiles"))
+    arrays = [zg.concatenate(tiles), *levels_of(whole, LocalStore(tmp_path / "built"), level_0=False)[1:]]
+    zg.consolidate(arrays)
+    tiles[1][2][5:9, 60:] = 9
+    whole[35:39, 133:137] = 9
+    fine_stages.dask.write_block_max_bytes = 0
+    with dask.config.set(scheduler="processes", num_workers=2):
+        report = zg.consolidate(arrays, regions=[(slice(35, 39), slice(133, 137))], mode="dask")
+    assert report.n_units < 8
+    zg.consolidate(levels_of(whole, LocalStore(tmp_path / "copy")))
+    for k in ("1", "2"):
+        built = {n: h for n, h in tree_hash(tmp_path / "built" / k).items() if ".ziggurat" not in n}
+        assert built == tree_hash(tmp_path / "copy" / k)

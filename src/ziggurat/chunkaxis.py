@@ -75,6 +75,11 @@ class ChunkAxis:
         return max(b - a for a, b in pairwise((*self.starts, self.n)))
 
     @property
+    def sizes(self) -> tuple[int, ...]:
+        """Pixels of each chunk."""
+        return tuple(b - a for a, b in map(self.interval, range(len(self))))
+
+    @property
     def is_regular(self) -> bool:
         """Whether all chunks have one size, but for the last."""
         return isinstance(self.starts, range)

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ziggurat.chunkgrid import rectilinear_sizes
 from ziggurat.errors import MetadataError
+from ziggurat.virtual import Rechunked, as_source
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -35,8 +37,10 @@ def _dataset(pyramid: "Pyramid", k: int) -> "xr.Dataset":
     import xarray as xr
 
     level, array = pyramid.levels[k], pyramid[k]
-    chunks = level.clipped_unit
-    lazy = da.from_array(array, chunks=chunks, name=False, inline_array=True)
+    # dask refuses zarr arrays with a rectilinear grid.
+    readable = array if rectilinear_sizes(array) is None else Rechunked(as_source(array), level.units)
+    chunks = tuple(axis.sizes if level.cuts else min(axis.size, axis.n) for axis in level.units.axes)
+    lazy = da.from_array(readable, chunks=chunks, name=False, inline_array=True)
     image = xr.DataArray(lazy, dims=pyramid.axes, coords=_coordinates(pyramid, level))
     image.encoding = {"chunks": level.chunk, "shards": level.unit if level.is_sharded else None}
     return xr.Dataset({VARIABLE: image})

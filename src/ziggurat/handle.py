@@ -98,8 +98,7 @@ class Handle:
 
     def _read_points(self, boxes: Sequence[Box]) -> list[NDArray[Any]]:
         """Read boxes pixel by pixel: the one scattered selection that zarr has; it merges requests like any other."""
-        grids = [np.meshgrid(*(np.arange(*ab) for ab in box), indexing="ij") for box in boxes]
-        points = tuple(np.concatenate([grid[i].ravel() for grid in grids]) for i in range(len(self.level.shape)))
+        points = tuple(np.concatenate([_coordinates(box, i) for box in boxes]) for i in range(len(self.level.shape)))
         try:
             found = np.asarray(self._source.get_coordinate_selection(points)).astype(self.dtype, copy=False)
         except BaseExceptionGroup as group:
@@ -162,6 +161,12 @@ class Handle:
             logger.warning("%s: %s cannot be decoded: %s", self.level.name, box, e)
             return False
         return bool(np.array_equal(stored, pixels, equal_nan=stored.dtype.kind in "fc"))
+
+
+def _coordinates(box: Box, axis: int) -> NDArray[np.int64]:
+    """Return the place along `axis` of each pixel of `box`, in C order."""
+    along = np.arange(*box[axis]).reshape([-1 if i == axis else 1 for i in range(len(box))])
+    return np.broadcast_to(along, shape_of(box)).ravel()
 
 
 def _padded(array: "zarr.Array[Any]") -> "zarr.Array[Any] | None":
