@@ -310,3 +310,26 @@ def test_a_virtual_level_has_a_face():
     pyramid = zg.open_pyramid([zg.rechunked(fine, (32, 32)), coarse])
     assert len(Checked(pyramid._repr_html_()).images) == 2
     assert squares(Checked(zg.plan(pyramid)._repr_html_()), READ) == [4]
+
+
+def test_chunks_of_unequal_sizes():
+    with zarr.config.set({"array.rectilinear_chunks": True}):
+        group = zarr.create_group({})
+        sizes = {"0": [[10, 30, 24], [64]], "1": [[20, 12], [10, 22]]}
+        levels = [
+            group.create_array(k, shape=[sum(s) for s in chunks], chunks=chunks, dtype="u1")
+            for k, chunks in sizes.items()
+        ]
+        levels[0][...] = 1
+        pyramid = zg.open_pyramid(levels)
+        assert Checked(pyramid._repr_html_()).images
+        whole, part = (Checked(zg.plan(pyramid, regions=r)._repr_html_()) for r in (None, [((63, 64), (0, 1))]))
+    assert squares(whole, REBUILT) == [32 * 32] and "4 rebuilt" in whole.text
+    assert "3 left" in part.text and squares(part, REBUILT) + squares(part, PATCHED) < [32 * 32]
+
+
+def test_what_is_behind_is_said():
+    shape, coarse = (4, 64, 64), (4, 32, 32)
+    deep = Checked(zg.plan(levels_of(shape, coarse, chunk=2))._repr_html_())
+    assert "behind one another" in deep.text and "2,048 units" in deep.text
+    assert "behind" not in Checked(zg.plan(levels_of((64, 64), (32, 32)))._repr_html_()).text

@@ -1,5 +1,6 @@
 """What a notebook shows of a plan: which write units of each level are read, rebuilt and left, as a picture."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -42,7 +43,9 @@ def plan_html(plan: "Plan") -> str:
     shown = "".join(_figure(plan, k, marks[k]) for k in range(min(len(plan.levels), MAX_LEVELS)))
     more = len(plan.levels) - MAX_LEVELS
     rest = f"<p>and {more} coarser levels</p>" if more > 0 else ""
-    text = f"<p>{escape(head[:500])}<br>{sums}</p><p>{_legend(marks)}</p>"
+    is_deep = any(math.prod(level.grid[:-2]) > 1 for level in plan.levels)
+    note = "; units that lie behind one another are one square" if is_deep else ""
+    text = f"<p>{escape(head[:500])}<br>{sums}</p><p>{_legend(marks)}{note}</p>"
     return f'<div style="color:inherit">{text}<div>{shown}</div>{rest}</div>'
 
 
