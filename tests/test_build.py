@@ -2,6 +2,7 @@
 
 import tracemalloc
 import warnings
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -532,3 +533,61 @@ def test_to_a_url():
     zg.build(CYX[:1], url, axes="cyx", mode="numpy", overwrite=True)
     assert zg.open_pyramid(url)[0].shape == (1, 301, 547)
     assert zg.build(CYX[0], "cells", labels_of=url, mode="numpy").method == "mode"
+
+
+# What was recorded is taken up again
+
+
+@pytest.mark.parametrize("nodata", [7, float("nan")])
+@pytest.mark.parametrize("verb", ["build", "add_levels"])
+def test_nodata_is_read_back(tmp_path, nodata, verb):
+    pixels = np.arange(600 * 300, dtype="f4" if nodata != nodata else "i4").reshape(600, 300) % 50
+    pixels[::3] = nodata
+    where = tmp_path / "image.zarr"
+    if verb == "build":
+        pyramid = zg.build(pixels, where, method="mean", nodata=nodata)
+    else:
+        zg.build(pixels, where, n_levels=1, method="mean", nodata=nodata)
+        pyramid = zg.add_levels(where)
+    np.testing.assert_equal(pyramid.nodata, nodata)
+    right = tree_hash(where)
+    expected = reference(pixels, edges_from_factors((600, 300), (300, 150), 2), "mean", nodata=nodata)
+    np.testing.assert_array_equal(pyramid[1][...], expected)
+    assert not zg.verify(where).is_stale
+    pyramid[1][...] = 1
+    zg.consolidate(where)
+    assert chunks_only(where) == {key: value for key, value in right.items() if key in chunks_only(where)}
+    # A copy keeps it; a method that is named does not take it.
+    assert not zg.verify(zg.build(pyramid, tmp_path / "copy.zarr", chunks=(100, 100))).is_stale
+    assert zg.verify(where, method="mean").is_stale
+
+
+def test_nodata_of_another_method_is_not_taken(tmp_path):
+    pyramid = zg.build(np.ones((300, 300), "u1"), tmp_path / "image.zarr", method="mean", nodata=0)
+    group = zarr.open_group(tmp_path / "image.zarr")
+    ome = group.attrs["ome"]
+    ome["multiscales"][0]["type"] = "linear"
+    group.attrs["ome"] = ome
+    assert (pyramid.nodata, zg.open_pyramid(tmp_path / "image.zarr").nodata) == (0, None)
+    zg.consolidate(tmp_path / "image.zarr")
+
+
+@pytest.mark.parametrize("verb", ["build", "add_levels"])
+def test_workers_of_a_client_build(tmp_path, verb):
+    from clusters import cluster
+
+    pixels = da.random.default_rng(0).integers(0, 1000, (600, 400), dtype="u2", chunks=(150, 400))
+    events = []
+    with cluster(1) as client, dask.config.set(scheduler="sync"):
+        if verb == "build":
+            zg.build(pixels, tmp_path / "a.zarr", mode="dask", client=client, progress=events.append)
+        else:
+            zg.build(pixels, tmp_path / "a.zarr", n_levels=1)
+            zg.add_levels(tmp_path / "a.zarr", mode="dask", client=client, progress=events.append)
+    assert events[-1].report.mode == "dask"
+    assert not zg.verify(tmp_path / "a.zarr").is_stale
+    before = tree_hash(tmp_path)
+    for build in (partial(zg.build, pixels), zg.add_levels):
+        with pytest.raises(ModeError, match=r"distributed\.Client"):
+            build(tmp_path / "a.zarr", mode="dask", client="tcp://127.0.0.1:1", overwrite=True)
+    assert tree_hash(tmp_path) == before

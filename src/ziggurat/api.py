@@ -147,7 +147,8 @@ def consolidate(
     factors : int, or one int or tuple of int per coarser level, optional
         Source pixels per target pixel, instead of what shapes and scales tell.
     nodata : number, optional
-        Pixels of this value are left out by ``mean``, ``median``, ``mode``, ``min`` and ``max``.
+        Pixels of this value are left out by ``mean``, ``median``, ``mode``, ``min`` and ``max``. With method
+        ``"auto"``, by default the value that `ziggurat.build` recorded in the image's metadata, if any.
     progress : callable or bool, optional
         Called with `ziggurat.events`: `Started`, `UnitsDone`, `TaskDone` and `Finished`, each a `Progress`. True draws
         a bar, in a terminal or a notebook, False nothing; by default a run of over ten seconds draws it on a terminal.
@@ -209,6 +210,7 @@ def _plan(
     if mode not in ("auto", "numpy", "dask"):
         raise ModeError(f"mode {mode!r} does not exist: use 'auto', 'numpy' or 'dask'")
     chosen = pyramid.method if method == "auto" else method
+    nodata = pyramid.nodata if method == "auto" and nodata is None else nodata
     _check(pyramid, chosen, nodata)
     steps = _steps(pyramid, chosen, factors, nodata)
     is_small = pyramid.levels[0].nbytes <= get_config().consolidation.numpy_max_bytes

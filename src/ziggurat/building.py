@@ -10,6 +10,7 @@ import numpy as np
 from ziggurat import kernels
 from ziggurat.api import Factors, limits
 from ziggurat.cascade import Record, Work
+from ziggurat.cluster import check_client
 from ziggurat.create import Place, default_creation
 from ziggurat.errors import GeometryError, ModeError
 from ziggurat.events import OnProgress
@@ -85,6 +86,7 @@ def build(
     overwrite: bool = False,
     mode: Literal["auto", "numpy", "dask"] = "auto",
     progress: OnProgress = None,
+    client: Any = None,
     storage_options: dict[str, Any] | None = None,
     backend: Backend = "fsspec",
 ) -> Pyramid:
@@ -124,7 +126,7 @@ def build(
         Of OME-Zarr: 0.5 is zarr version 3, 0.4 is version 2. None makes a plain zarr group of arrays "0", "1", ...
     overwrite : bool
         Delete the zarr group or array that is there first.
-    mode, progress, storage_options, backend
+    mode, progress, client, storage_options, backend
         As in `ziggurat.consolidate`.
 
     Returns
@@ -150,6 +152,8 @@ def build(
     """
     if mode not in ("auto", "numpy", "dask"):
         raise ModeError(f"mode {mode!r} does not exist: use 'auto', 'numpy' or 'dask'")
+    if client is not None:
+        check_client(client)
     given = as_given(data, axes, scale, translation, units)
     image = None
     if labels_of is None:
@@ -164,6 +168,7 @@ def build(
     layouts = lay_out_given(given, chunks, shards, n_levels, factors)
     if method == "auto":
         method = given.method or ("mode" if image else "mean")
+        nodata = given.nodata if nodata is None else nodata
     kernels.check(method, given.dtype, nodata)
     creation = default_creation(given.dtype, 2 if version == "0.4" else 3, fill_value, [a.name for a in given.axes])
     new = NewImage(
@@ -181,7 +186,7 @@ def build(
     pyramid = new.create(place, overwrite, data)
     if image:
         register_label(image, str(where))
-    _building(given, pyramid, layouts, nodata, mode).run(progress)
+    _building(given, pyramid, layouts, nodata, mode).run(progress, client=client)
     return pyramid
 
 

@@ -10,6 +10,7 @@ import zarr
 from ziggurat import kernels
 from ziggurat.api import Factors, consolidate
 from ziggurat.changes import locked
+from ziggurat.cluster import check_client
 from ziggurat.create import consolidated_anew, creation_of, group_of, new_arrays
 from ziggurat.errors import LevelError, StoreError
 from ziggurat.events import OnProgress
@@ -33,6 +34,7 @@ def add_levels(
     mode: Literal["auto", "numpy", "dask"] = "auto",
     progress: OnProgress = None,
     lock_timeout_s: float = 600.0,
+    client: Any = None,
 ) -> Pyramid:
     """Give an image that has level 0 alone its coarser levels, and build them.
 
@@ -47,7 +49,7 @@ def add_levels(
         As in `ziggurat.build`.
     overwrite : bool
         Take coarser levels that are there off the list and delete them first.
-    mode, progress, lock_timeout_s
+    mode, progress, lock_timeout_s, client
         As in `ziggurat.consolidate`.
 
     Returns
@@ -71,6 +73,8 @@ def add_levels(
     >>> [level.shape for level in add_levels([array]).levels]
     [(600, 600), (300, 300), (150, 150)]
     """
+    if client is not None:
+        check_client(client)
     pyramid = target if isinstance(target, Pyramid) else open_pyramid(target)
     if len(pyramid) > 1 and not overwrite:
         raise LevelError(
@@ -78,6 +82,7 @@ def add_levels(
             "consolidate, or say overwrite=True to make others"
         )
     chosen = pyramid.method if method == "auto" else method
+    nodata = pyramid.nodata if method == "auto" and nodata is None else nodata
     kernels.check(chosen, pyramid.levels[0].native, nodata)
     layouts = lay_out_given(as_given(pyramid), n_levels=n_levels, factors=factors)
     names = _names(pyramid.levels[0].name, len(layouts))
@@ -90,7 +95,8 @@ def add_levels(
     made = open_pyramid(group, index=pyramid.index) if pyramid.image else open_pyramid([pyramid[0], *arrays])
     made = replace(made, where=pyramid.where)
     steps = [layout.step for layout in layouts[1:]]
-    consolidate(made, method=chosen, mode=mode, factors=steps, nodata=nodata, progress=progress)
+    options: dict[str, Any] = {"factors": steps, "nodata": nodata, "progress": progress, "client": client}
+    consolidate(made, method=chosen, mode=mode, **options)
     return made
 
 

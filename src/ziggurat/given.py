@@ -40,7 +40,7 @@ class Given:
         Physical size of a pixel, and the position of the first one's centre.
     chunk, shard : tuple of int, optional
         How it is stored, if it is.
-    method, name, attributes
+    method, nodata, name, attributes
         What the metadata says, if there is any; all attributes of the group.
     """
 
@@ -51,6 +51,7 @@ class Given:
     chunk: Shape | None = None
     shard: Shape | None = None
     method: str | None = None
+    nodata: float | int | None = None
     name: str | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
@@ -203,6 +204,7 @@ def _of_pyramid(pyramid: Pyramid) -> Given:
         scale=level.scale or bare.scale,
         translation=level.translation or bare.translation,
         method=pyramid.method,
+        nodata=pyramid.nodata,
         name=pyramid.name,
         attributes=group_of(pyramid).attrs.asdict() if pyramid.image else {},
     )

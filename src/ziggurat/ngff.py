@@ -69,7 +69,10 @@ class Dataset:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """What the metadata says about one pyramid, finest level first; `method` is None where it names none of ours."""
+    """What the metadata says about one pyramid, finest level first; `method` is None where it names none of ours.
+
+    `nodata` is the value of pixels that do not count, where the one who recorded the method recorded it.
+    """
 
     axes: tuple[Axis, ...]
     datasets: tuple[Dataset, ...]
@@ -77,6 +80,7 @@ class Image:
     is_label: bool
     name: str | None
     version: str
+    nodata: float | int | None = None
 
 
 def read_image(attributes: Mapping[str, Any], where: str, index: int = 0) -> Image:
@@ -107,13 +111,15 @@ def read_image(attributes: Mapping[str, Any], where: str, index: int = 0) -> Ima
     """
     version, ome = _versioned(attributes, where)
     multiscale = _validate(version, _entry(ome, where, index), f"{where}: multiscales[{index}]")
+    method = method_of(multiscale.type)
     return Image(
         axes=tuple(Axis(axis.name, axis.type, axis.unit) for axis in multiscale.axes),
         datasets=_datasets(multiscale, f"{where}: multiscales[{index}]"),
-        method=method_of(multiscale.type),
+        method=method,
         is_label="image-label" in ome or lies_in_labels(where),
         name=multiscale.name,
         version=version,
+        nodata=_nodata(multiscale.metadata, method),
     )
 
 
@@ -238,6 +244,22 @@ def _affine(transforms: Sequence[Any]) -> tuple[tuple[float, ...], tuple[float, 
 def method_of(word: str | None) -> str | None:
     """Return the method that a word of some metadata means; None where it means none of ours."""
     return _METHODS.get(re.sub(r"[\W_]", "", word or "").lower())
+
+
+def _nodata(metadata: Any, method: str | None) -> float | int | None:
+    """Return ``nodata`` as `ziggurat.build` records it beside the method; None where it is another's."""
+    match metadata:
+        case {"method": "ziggurat.consolidate", "kwargs": {"method": str(word), "nodata": value}}:
+            pass
+        case _:
+            return None
+    if method is None or method_of(word) != method or isinstance(value, bool):
+        return None
+    try:
+        # JSON has no NaN and no infinity: these are words.
+        return value if isinstance(value, int | float) else float(value)
+    except (TypeError, ValueError):
+        return None
 
 
 def lies_in_labels(where: str) -> bool:

@@ -80,6 +80,11 @@ class Pyramid:
     def __len__(self) -> int:
         return len(self.levels)
 
+    @property
+    def nodata(self) -> float | int | None:
+        """Value of pixels that do not count, as recorded with the method; what ``method="auto"`` leaves out."""
+        return self.image.nodata if self.image else None
+
     def __repr__(self) -> str:
         shapes = ", ".join(f"{level.name}: {level.shape}" for level in self.levels)
         return f"Pyramid({self.where}, {','.join(self.axes)}, {self.levels[0].dtype}, {shapes})"
