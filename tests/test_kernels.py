@@ -233,3 +233,26 @@ def test_a_target_with_one_tap_in_a_wider_window():
         lo, hi = edges[0].span(i, i + 1)
         kernels.reduce(source[lo:hi], (lo, 0), edges, ((i, i + 1), (0, 1)), out, "gaussian")
         assert out[0, 0] == expected[i, 0]
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 2), (2, 2, 2)])
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int16", "uint32", "int64", "uint64"])
+def test_every_window_of_few_values(shape, dtype, monkeypatch):
+    """All windows that four values can make: each way that runs of equal ones can lie."""
+    monkeypatch.setattr(kernels, "_NUMBA_PAYS_BYTES", -1)
+    n = int(np.prod(shape))
+    values = 2 if dtype == "bool" else 4
+    windows = np.array(list(np.ndindex(*(values,) * n)), dtype=np.int64)
+    offset = np.iinfo(dtype).max - 3 if dtype in ("int64", "uint64") else 0
+    pixels = (windows.astype("uint64") + np.uint64(offset)).astype(dtype)
+    source = np.ascontiguousarray(
+        pixels.reshape(len(windows), *shape).transpose(1, 2, 0, 3).reshape(shape[0], shape[1], -1)
+    )
+    edges = tuple(Window(s, s // f, f) for s, f in zip(source.shape, shape, strict=True))
+    counts = np.stack([(windows == v).sum(axis=1) for v in range(values)])
+    expected = {"mode": counts.argmax(axis=0), "median": np.sort(windows, axis=1)[:, (n - 1) // 2]}
+    for method, values_of in expected.items():
+        out = np.empty((1, 1, len(windows)), dtype)
+        kernels.reduce(source, (0, 0, 0), edges, tuple((0, m) for m in out.shape), out, method)
+        wanted = (values_of.astype("uint64") + np.uint64(offset)).astype(dtype)
+        np.testing.assert_array_equal(out.ravel(), wanted, err_msg=method)

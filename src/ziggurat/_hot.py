@@ -112,7 +112,7 @@ def _walk(
         return None
     axes = [Axis(1, 1, 0, 0)] * (3 - len(axes)) + axes
     outer, (z, y, x) = axes[:-3], axes[-3:]
-    loop = _loop(method, dtype, math.prod(factors), x.n, x.factor)
+    loop = _loop(method, dtype, tuple(axis.factor for axis in axes[-3:]), x.n)
     run = _jit.compiled(loop.kernel, loop.dtype, loop.scratch, len(loop.parameters))
     grid = (z.n, y.n, x.n, z.factor, y.factor, x.factor, z.source, y.source, z.target, y.target)
     starts = tuple(
@@ -149,10 +149,13 @@ def reduce_copy(src: Array, factors: Sequence[int], out: Array, method: str) -> 
     out.transpose(order)[...] = target
 
 
-def _loop(method: str, dtype: np.dtype[Any], count: int, n_row: int, factor: int) -> Loop:
+def _loop(method: str, dtype: np.dtype[Any], factors: Strides, n_row: int) -> Loop:
     from ziggurat import _jit, _jit_ranks
 
+    count, factor = math.prod(factors), factors[-1]
     pixel = np.dtype(np.uint8) if dtype.kind == "b" else dtype
+    if method in ("median", "mode") and factor == max(factors) == 2 and count >= 4 and dtype.kind != "f":
+        return Loop(_jit_ranks.ranks_of_pairs, pixel, 1, pixel, (int(method == "median"),))
     if method in ("median", "mode"):
         bits = np.dtype(f"i{dtype.itemsize}") if dtype.kind == "f" else pixel
         infinity = int(np.array(np.inf, dtype).view(bits)) if dtype.kind == "f" else 0
