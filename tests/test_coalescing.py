@@ -9,12 +9,14 @@ import dask
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
 import ziggurat as zg
 from strategies import Recipe
+from ziggurat.gathering import n_gets
+from ziggurat.grid import Level
 from ziggurat.handle import Handle
 from ziggurat.testing import CountingStore, LatencyStore
 
@@ -184,3 +186,16 @@ def test_the_example(capsys):
         assert tuple(example["read_parts"](gap, numbers)[1] for gap in (example["OFF"], example["ON"])) == expected
     example["main"]()
     assert "64 requests" in capsys.readouterr().out
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data(), ndim=st.integers(1, 2))
+def test_one_box_and_many_are_counted_alike(data, ndim):
+    chunk = tuple(data.draw(st.integers(1, 4)) for _ in range(ndim))
+    shard = tuple(c * data.draw(st.integers(1, 4)) for c in chunk)
+    shape = tuple(data.draw(st.integers(1, 40)) for _ in range(ndim))
+    assume(shard != chunk)
+    level = Level("0", shape, np.dtype("u1"), chunk, shard)
+    start = [data.draw(st.integers(0, n - 1)) for n in shape]
+    box = tuple((a, data.draw(st.integers(a + 1, n))) for a, n in zip(start, shape, strict=True))
+    assert n_gets(level, [[box]]) == n_gets(level, [[box, box]])

@@ -263,3 +263,26 @@ def test_a_regional_rebuild_of_a_mosaic_in_processes(tmp_path, fine_stages):
     for k in ("1", "2"):
         built = {n: h for n, h in tree_hash(tmp_path / "built" / k).items() if ".ziggurat" not in n}
         assert built == tree_hash(tmp_path / "copy" / k)
+
+
+@pytest.mark.parametrize("mode", ["numpy", "dask"])
+def test_tiles_that_are_sharded(mode, fine_stages):
+    whole, group = pixels((96, 128)), zarr.create_group({})
+    halves = []
+    for j, columns in enumerate((slice(0, 80), slice(80, 128))):
+        halves.append(
+            group.create_array(str(j), shape=whole[:, columns].shape, chunks=(8, 8), shards=(32, 16), dtype="u2")
+        )
+        halves[j][...] = whole[:, columns]
+    mosaic = zg.concatenate([halves])
+    arrays, copied = levels_of(whole, level_0=False), levels_of(whole)
+    fine_stages.dask.write_block_max_bytes = 500
+    with dask.config.set(scheduler="sync"):
+        zg.consolidate([mosaic, *arrays[1:]], mode=mode)
+        zg.consolidate(copied, mode=mode)
+        region = (slice(10, 20), slice(75, 85))
+        halves[0][10:20, 75:] = halves[1][10:20, :5] = copied[0][region] = 5
+        for levels in ([mosaic, *arrays[1:]], copied):
+            assert zg.plan(levels, regions=[region], mode=mode).run().n_units == 5
+    for ours, theirs in zip(arrays[1:], copied[1:], strict=True):
+        np.testing.assert_array_equal(ours[...], theirs[...])

@@ -3,7 +3,7 @@
 The cascade reads what these functions say, and a plan counts its requests by them. Pure arithmetic.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -12,7 +12,7 @@ import numpy as np
 
 from ziggurat.boxes import Box, cut, intersect, n_pixels
 from ziggurat.dirty import dirty_units
-from ziggurat.grid import Level, Shape
+from ziggurat.grid import Level, Shape, ceil_div
 from ziggurat.regions import Boxes, as_box
 from ziggurat.stages import Stage, Step
 
@@ -46,7 +46,8 @@ def bundles(step: Step, stage: Stage, box: Box, dirty: Boxes) -> Iterator[Bundle
     bounds = np.array(box)
     inside = np.stack([np.maximum(dirty[:, :, 0], bounds[:, 0]), np.minimum(dirty[:, :, 1], bounds[:, 1])], axis=2)
     units = dirty_units(step, inside)
-    grid = step.target.units.grouped(stage.blocks[0])
+    target = step.target.units
+    grid = target.grouped(stage.blocks[0])
     places = zip(*(axis.find(units.units[:, i, 0]) for i, axis in enumerate(grid.axes)), strict=True)
     blocks: dict[tuple[int, ...], list[int]] = {}
     for i, index in enumerate(places):
@@ -54,7 +55,7 @@ def bundles(step: Step, stage: Stage, box: Box, dirty: Boxes) -> Iterator[Bundle
     single: list[Bundle] = []
     for index, members in blocks.items():
         block = intersect(box, grid.box(index))
-        if len(members) == prod(map(len, step.target.units.meeting(block))) and not units.is_patched[members].any():
+        if len(members) == prod(map(len, target.meeting(block))) and not units.is_patched[members].any():
             yield Bundle((block,), ((),))
         else:
             single += [Bundle((as_box(units.units[i]),), (tuple(map(as_box, units.patches(i))),)) for i in members]
@@ -70,8 +71,9 @@ def _joined(step: Step, stage: Stage, single: list[Bundle]) -> Iterator[Bundle]:
     found: list[Bundle] = []
     n_units, n_read = 0, 0
     last: Shape = ()
-    for bundle in sorted(single, key=lambda b: _first_unit(step, b.targets[0][1])):
-        unit, window, place = _size(step, bundle)
+    sizes = [_size(step, bundle) for bundle in single]
+    for i in sorted(range(len(single)), key=lambda i: sizes[i][2]):
+        bundle, (unit, window, place) = single[i], sizes[i]
         if found and (place != last or n_units + unit > room or n_read + window > read):
             yield _one(found)
             found, n_units, n_read = [], 0, 0
@@ -83,16 +85,12 @@ def _joined(step: Step, stage: Stage, single: list[Bundle]) -> Iterator[Bundle]:
 
 def _size(step: Step, bundle: Bundle) -> tuple[int, int, Shape]:
     """Return the pixels of the bundle's units and of its windows, and the source's unit in which they begin."""
-    windows = sum(n_pixels(step.window(target)) for _, target in bundle.targets)
-    return sum(map(n_pixels, bundle.units)), windows, _first_unit(step, bundle.targets[0][1])
+    windows = [step.window(target) for _, target in bundle.targets]
+    return sum(map(n_pixels, bundle.units)), sum(map(n_pixels, windows)), step.source.index_of(windows[0])
 
 
 def _one(found: Sequence[Bundle]) -> Bundle:
     return Bundle(tuple(u for b in found for u in b.units), tuple(p for b in found for p in b.patches))
-
-
-def _first_unit(step: Step, target: Box) -> Shape:
-    return step.source.index_of(step.window(target))
 
 
 def _read_pixels(step: Step, stage: Stage) -> int:
@@ -103,44 +101,52 @@ def _read_pixels(step: Step, stage: Stage) -> int:
 
 def batches(step: Step, stage: Stage, targets: Sequence[tuple[int, Box]]) -> Iterator[list[tuple[int, Box]]]:
     """Share `targets` out to reads: of many windows that lie near one another, or of one alone."""
-    if not step.source.is_sharded:
-        yield from ([t] for t in targets)
+    if not step.source.is_sharded or len(targets) == 1:
+        yield from ([target] for target in targets)
         return
+    windows = [step.window(box) for _, box in targets]
+    places = [step.source.index_of(window) for window in windows]
     most, batch, n = _read_pixels(step, stage), list[tuple[int, Box]](), 0
-    for target in sorted(targets, key=lambda t: _first_unit(step, t[1])):
-        size = n_pixels(step.window(target[1]))
+    for i in sorted(range(len(targets)), key=lambda i: places[i]):
+        size = n_pixels(windows[i])
         if batch and n + size > most:
             yield batch
             batch, n = [], 0
-        batch.append(target)
+        batch.append(targets[i])
         n += size
-    if batch:
-        yield batch
+    yield batch
 
 
 def n_requests(step: Step, stage: Stage, box: Box, dirty: Boxes | None) -> int:
     """Return the requests of one task of a regional rebuild, at most: gets of source and target, and sets."""
     assert dirty is not None
-    total = 0
+    total, reads, units = 0, list[list[Box]](), step.target.units
     for bundle in bundles(step, stage, box, dirty):
         total += sum(1 for patches in bundle.patches if patches)
-        total += sum(prod(map(len, step.target.units.meeting(unit))) for unit in bundle.units)
+        total += sum(prod(map(len, units.meeting(unit))) for unit in bundle.units)
         for batch in batches(step, stage, bundle.targets):
-            if len(batch) > 1:
-                total += n_gets(step.source, [step.window(target) for _, target in batch])
-            else:
-                # Read in pieces, each on its own.
-                total += sum(n_gets(step.source, [step.window(p)]) for p in cut(batch[0][1], stage.piece))
-    return total
+            windows = [step.window(target) for _, target in batch]
+            # One alone is read in pieces.
+            reads += [windows] if len(batch) > 1 else ([step.window(p)] for p in cut(batch[0][1], stage.piece))
+    return total + n_gets(step.source, reads)
 
 
-def n_gets(level: Level, boxes: Sequence[Box]) -> int:
-    """Return the requests of one read of all `boxes`: one per chunk or whole shard, two where part of it is read."""
+def n_gets(level: Level, reads: Iterable[Sequence[Box]]) -> int:
+    """Return the requests of reads of some boxes each: one per chunk or whole shard, two where part of it is read."""
     units = level.units
     if not level.is_sharded:
-        return sum(prod(map(len, units.meeting(box))) for box in boxes)
-    inside = prod(u // c for u, c in zip(level.unit, level.chunk, strict=True))
-    return sum(1 if len(cells) == inside else 2 for cells in cells_by_unit(level, boxes).values())
+        return sum(prod(map(len, units.meeting(box))) for boxes in reads for box in boxes)
+    inside = [u // c for u, c in zip(level.unit, level.chunk, strict=True)]
+    total = 0
+    for boxes in reads:
+        if len(boxes) == 1 and level.is_regular:
+            cells = [(a // c, ceil_div(b, c)) for (a, b), c in zip(boxes[0], level.chunk, strict=True)]
+            whole = prod(max(0, b // n - ceil_div(a, n)) for (a, b), n in zip(cells, inside, strict=True))
+            total += 2 * prod(map(len, units.meeting(boxes[0]))) - whole
+        else:
+            met = cells_by_unit(level, boxes).values()
+            total += sum(1 if len(cells) == prod(inside) else 2 for cells in met)
+    return total
 
 
 def cells_by_unit(level: Level, boxes: Sequence[Box]) -> dict[Shape, dict[Shape, list[int]]]:

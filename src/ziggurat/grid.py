@@ -108,6 +108,8 @@ class Level:
 
     def index_of(self, box: Box) -> Shape:
         """Return the grid index of the write unit in which `box` begins."""
+        if self.cuts is None:
+            return tuple(start // u for (start, _), u in zip(box, self.unit, strict=True))
         return tuple(chunks[0] for chunks in self.units.meeting(tuple((start, start + 1) for start, _ in box)))
 
     def bytes_of(self, shape: Sequence[int]) -> int:
