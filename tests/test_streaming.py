@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
 import ziggurat as zg
+from ziggurat.codecs import ChunkCodec
 from ziggurat.errors import GeometryError, RegionError
 from ziggurat.testing import CountingStore, FlakyStore
 
@@ -101,6 +102,26 @@ def test_whole_chunks_lie_in_their_places():
     array, out = image(), np.zeros((20, 30), "i4")
     for p, pixels in zg.read_chunks(array, out=out):
         assert np.shares_memory(pixels, out[p.out_selection])
+    np.testing.assert_array_equal(out, array[...])
+
+
+@pytest.mark.parametrize("shards", [None, (8, 30)])
+def test_whole_chunks_are_decoded_where_they_belong(shards, monkeypatch):
+    store = MemoryStore()
+    array = zarr.create_array(
+        store, shape=(20, 30), chunks=(4, 30), shards=shards, dtype="i4", compressors=zarr.codecs.BloscCodec()
+    )
+    array[...] = np.arange(600).reshape(20, 30)
+    out, rooms = np.zeros((20, 30), "i4"), []
+    decode = ChunkCodec.decode
+    monkeypatch.setattr(ChunkCodec, "decode", lambda self, data, room: rooms.append(room) or decode(self, data, room))
+    assert len(list(zg.read_chunks(array, by="chunk", out=out))) == 5
+    np.testing.assert_array_equal(out, array[...])
+    assert len(rooms) == 5 and all(np.shares_memory(room, out) for room in rooms)
+    # A part of a chunk, or another dtype, is decoded elsewhere.
+    list(zg.read_chunks(array, slice(1, 4), by="chunk", out=out[1:4]))
+    list(zg.read_chunks(array, by="chunk", out=np.zeros((20, 30))))
+    assert len(rooms) == 11 and not any(np.shares_memory(room, out) for room in rooms[5:])
     np.testing.assert_array_equal(out, array[...])
 
 

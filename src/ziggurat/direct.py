@@ -54,24 +54,26 @@ class Direct:
         usual = array.async_array.config.read_missing_chunks and rectilinear_sizes(array) is None
         if not usual or not is_synchronous(array.store):
             return None
-        if rectilinear_sizes(array) is not None:
-            return None
         codec = ChunkCodec.of(array)
         index = ShardIndex.of(array) if array.shards else None
         return cls(array, codec, index) if codec and bool(index) == bool(array.shards) else None
 
     def read(self, box: Box, out: NDArray[Any]) -> None:
-        """Fill `out` with the pixels of `box`."""
+        """Fill `out` with the pixels of `box`; a whole chunk is decoded where it belongs."""
         origin = corner(box)
-        for part, pixels in self.chunks(box):
-            out[slices(part, origin)] = pixels
+        is_whole = shape_of(box) == self.chunk and not any(a % c for a, c in zip(origin, self.chunk, strict=True))
+        fits = is_whole and out.flags.c_contiguous and self.codec.order == "C" and out.dtype == self.codec.dtype
+        room = out.reshape(-1).view(np.uint8) if fits else None
+        for part, pixels in self.chunks(box, room):
+            if room is None or not np.may_share_memory(pixels, room):
+                out[slices(part, origin)] = pixels
 
-    def chunks(self, box: Box) -> Iterator[tuple[Box, NDArray[Any]]]:
-        """Yield the pixels of `box` chunk by chunk; the next one takes the memory of the one before.
+    def chunks(self, box: Box, room: NDArray[np.uint8] | None = None) -> Iterator[tuple[Box, NDArray[Any]]]:
+        """Yield the pixels of `box` chunk by chunk, in `room`; the next one takes the memory of the one before.
 
         What is not stored comes as one pixel, the fill value, seen in many places: its strides are 0.
         """
-        room, get = np.empty(self.codec.n_bytes, np.uint8), self._getter()
+        room, get = np.empty(self.codec.n_bytes, np.uint8) if room is None else room, self._getter()
         for index, unit in _cells(box, self.unit):
             wanted = intersect(box, unit)
             if self.index is None:
