@@ -40,14 +40,17 @@ def ceiling(n_bytes: int) -> Iterator[None]:
         settings.write_block_max_bytes = before
 
 
-def make_image(where: Path | Store, n: int = 256, chunk: int = 32, n_levels: int = 3, seed: int = 0) -> list[str]:
+def make_image(
+    where: Path | Store, n: int = 256, chunk: int = 32, n_levels: int = 3, seed: int = 0, shard: int | None = None
+) -> list[str]:
     """Make a square image whose coarser levels hold wrong pixels; return the names of its levels."""
     group = zarr.create_group(where if isinstance(where, Store) else LocalStore(where))
     names = [str(k) for k in range(n_levels)]
     rng = np.random.default_rng(seed)
     for k, name in enumerate(names):
         size = (n >> k, n >> k)
-        array = group.create_array(name, shape=size, chunks=(chunk, chunk), dtype="u2", compressors=None)
+        options: dict[str, Any] = {"chunks": (chunk, chunk), "shards": shard and (shard, shard), "compressors": None}
+        array = group.create_array(name, shape=size, dtype="u2", **options)
         array[...] = rng.integers(1, 60_000, size, "u2")
     return names
 

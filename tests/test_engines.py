@@ -189,7 +189,8 @@ def test_report(engine, tmp_path):
     assert sum(stage.bytes_written for stage in report.stages) == report.bytes_written == 128 * 128 * 2 + 64 * 64 * 2
     assert report.bytes_read >= 256 * 256 * 2
     assert all(stage.task_s > 0 and stage.elapsed_s > 0 for stage in report.stages)
-    assert all(level.write_s > 0 for level in report.levels)
+    assert all(level.write_s > 0 and level.bytes_per_s > 0 for level in report.levels)
+    assert max(stage.peak_bytes for stage in report.stages) == report.peak_bytes
     assert report.n_retries == 0 and report.peak_bytes > 0 and report.bytes_per_s > 0
     data = json.loads(json.dumps(report.to_dict()))
     assert [stage["bytes_per_s"] > 0 for stage in data["stages"]] == [True] * len(report.stages)

@@ -38,6 +38,7 @@ def test_to_dict_survives_json() -> None:
         "write_s": 0.0,
         "n_gets": 0,
         "n_sets": 0,
+        "bytes_per_s": 0.0,
     }
     assert (data["n_units"], data["bytes_written"], data["elapsed_s"]) == (29, 1_862_787, 1.5)
 

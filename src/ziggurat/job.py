@@ -195,7 +195,8 @@ class Job(Plan):
             for level in [self.levels[k]]
         )
         numbers = sorted({r.stage for r in records})
-        stages = tuple(_stage_report([r for r in records if r.stage == i], self.base) for i in numbers)
+        peaks = {i: self.stages[i].peak_bytes if self.stages else self.peak_bytes for i in numbers}
+        stages = tuple(_stage_report([r for r in records if r.stage == i], self.base, peaks[i]) for i in numbers)
         read = sum(r.bytes_read for r in records)
         about = (self.where, self.method, self.mode, self.reason)
         elapsed_s = _elapsed_s(records) if elapsed_s is None else elapsed_s
@@ -233,7 +234,7 @@ def _requests(records: Sequence[Record]) -> dict[int, tuple[int, int]]:
     return found
 
 
-def _stage_report(records: Sequence[Record], base: int) -> StageReport:
+def _stage_report(records: Sequence[Record], base: int, peak_bytes: int) -> StageReport:
     return StageReport(
         records[0].levels[0][0] + base,
         records[0].levels[-1][0] + base,
@@ -245,6 +246,7 @@ def _stage_report(records: Sequence[Record], base: int) -> StageReport:
         sum(r.n_retries for r in records),
         sum(n for r in records for _, n, _ in r.requests),
         sum(n for r in records for _, _, n in r.requests),
+        peak_bytes,
     )
 
 

@@ -40,6 +40,11 @@ class LevelReport:
     n_gets: int = 0
     n_sets: int = 0
 
+    @property
+    def bytes_per_s(self) -> float:
+        """Bytes encoded and stored per second of one task's time, 0 where no time has passed."""
+        return self.bytes_written / self.write_s if self.write_s > 0 else 0.0
+
 
 @dataclass(frozen=True)
 class StageReport:
@@ -62,6 +67,8 @@ class StageReport:
     n_gets, n_sets
         Objects (or parts of them) that its tasks asked stores for, the source's among them, and that they set or
         deleted. Of two passes that overlap in time, a process may count a few to the other.
+    peak_bytes
+        What the plan promised for it: live bytes per task, at most.
     """
 
     first: int
@@ -74,6 +81,7 @@ class StageReport:
     n_retries: int
     n_gets: int = 0
     n_sets: int = 0
+    peak_bytes: int = 0
 
     @property
     def bytes_per_s(self) -> float:
@@ -163,8 +171,10 @@ class Report:
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain values, fit for JSON."""
         names = ("n_units", "bytes_written", "n_retries", "n_gets", "n_sets", "bytes_per_s")
-        stages = [asdict(stage) | {"bytes_per_s": stage.bytes_per_s} for stage in self.stages]
-        return asdict(self) | {"stages": stages} | {name: getattr(self, name) for name in names}
+        levels, stages = (
+            [asdict(part) | {"bytes_per_s": part.bytes_per_s} for part in parts] for parts in (self.levels, self.stages)
+        )
+        return asdict(self) | {"levels": levels, "stages": stages} | {name: getattr(self, name) for name in names}
 
     def __str__(self) -> str:
         """Return the report as plain-text tables."""
