@@ -1,4 +1,9 @@
-"""Reads the chunks of a selection one by one, as they arrive, never more at once than is allowed."""
+"""Reads the chunks of a selection one by one, as they arrive, never more at once than is allowed.
+
+The cascade reads otherwise: chunk by chunk in its own thread where a store is synchronous, else pieces of many chunks in
+one call each. From a store with a latency of 5 and 30 ms, a stream of single chunks took it twice the CPU time and a
+fifth more wall time.
+"""
 
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
