@@ -118,6 +118,17 @@ def test_a_failed_read_is_never_fill_value(engine, tmp_path):
     assert all((array[...] > 0).all() for array in image.arrays)  # as no pixel of the image is 0
 
 
+def test_a_torn_chunk_is_named(engine, tmp_path):
+    make_image(tmp_path / "image")
+    key = tmp_path / "image" / "0" / "c" / "3" / "5"
+    key.write_bytes(key.read_bytes()[:-1])
+    with pytest.raises(zg.errors.StoreError, match=r"cut short|bytes of pixels") as caught:
+        zg.consolidate(opened(tmp_path / "image"), **engine())
+    if engine()["mode"] == "dask":
+        (note,) = (note for note in caught.value.__notes__ if "while reading" in note)
+        assert note == "while reading [64:128, 128:192] of level '0'"
+
+
 def test_every_chunk_is_read_once(engine, tmp_path):
     make_image(tmp_path / "image")
     report = zg.consolidate(opened(tmp_path / "image"), **engine())

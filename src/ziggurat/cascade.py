@@ -155,6 +155,17 @@ def n_units(level: Level, box: Box) -> int:
     return math.prod(map(len, level.units.meeting(box)))
 
 
+@contextmanager
+def _reading(level: Level, box: Box) -> Iterator[None]:
+    """Let an error say what was read when it came; codecs do not know whose bytes they are given."""
+    try:
+        yield
+    except Exception as error:
+        spans = ", ".join(f"{start}:{stop}" for start, stop in box)
+        error.add_note(f"while reading [{spans}] of level {level.name!r}")
+        raise
+
+
 class _Walk:
     def __init__(
         self,
@@ -237,12 +248,18 @@ class _Walk:
                 block.settle()
             return
         windows = [step.window(target) for target in targets]
-        for window, pixels, target, place in zip(windows, source.read_many(windows), targets, places, strict=True):
+        with _reading(source.level, windows[0]):
+            found = source.read_many(windows)
+        for window, pixels, target, place in zip(windows, found, targets, places, strict=True):
             self.bytes_read += pixels.nbytes
             reduce_into(step, pixels, corner(window), target, place)
 
     def _read(self, block: Block) -> None:
         source, step = self.work.handles[self.stage.first - 1], block.step
+        with _reading(source.level, step.window(block.box)):
+            self._read_pieces(source, step, block)
+
+    def _read_pieces(self, source: Handle, step: Step, block: Block) -> None:
         if step.takes_chunks and source.gives_chunks:
             # Each chunk is reduced while it is in the cache, and needs no place beside the others.
             for chunk, pixels in source.chunks(step.window(block.box)):
