@@ -119,8 +119,8 @@ class Plan:
     def n_requests(self) -> int | None:
         """Requests of a regional rebuild, at most; None for a full one.
 
-        Chunks and whole shards take one each, a part of a shard two: its index, and the chunks that are needed, as
-        long as they lie within zarr's limits for one (gaps of 1 MiB, 16 MiB in all, by default). Writes take one.
+        Chunks, whole shards and writes take one each, a part of a shard two: its index, and the chunks needed; more
+        only where these exceed zarr's limits for one request: gaps of 1 MiB, 16 MiB in all, by default.
         """
         if self.dirty is None:
             return None
@@ -193,7 +193,7 @@ class Plan:
         """Say how many requests there are, where counting them costs nothing to speak of."""
         if self.dirty is None or sum(len(d.boxes) for d in self.dirty) > COUNTED_BOXES:
             return ""
-        return f", at most {self.n_requests:,} requests"
+        return f", about {self.n_requests:,} requests"
 
     def _level_rows(self) -> Iterator[tuple[str, ...]]:
         for k, level in enumerate(self.levels):

@@ -1,7 +1,7 @@
 """Reads the chunks of a selection one by one, as they arrive, never more at once than is allowed.
 
-The cascade reads otherwise: chunk by chunk in its own thread where a store is synchronous, else pieces of many chunks in
-one call each. From a store with a latency of 5 and 30 ms, a stream of single chunks took it twice the CPU time and a
+The cascade reads otherwise: chunk by chunk in its own thread where a store is synchronous, else pieces of many chunks
+in one call each. From a store with a latency of 5 and 30 ms, a stream of single chunks took it twice the CPU time and a
 fifth more wall time.
 """
 
