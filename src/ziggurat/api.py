@@ -152,6 +152,7 @@ def consolidate(
     progress : callable or bool, optional
         Called with `ziggurat.events`: `Started`, `UnitsDone`, `TaskDone` and `Finished`, each a `Progress`. True draws
         a bar, in a terminal or a notebook, False nothing; by default a run of over ten seconds draws it on a terminal.
+        Events come from one thread at a time, not always the caller's.
     compute : bool
         False returns a dask collection that computes to the report.
     resume : bool
