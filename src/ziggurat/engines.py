@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Event
@@ -24,6 +25,10 @@ from ziggurat.handle import Handle
 from ziggurat.planning import Plan, Task
 from ziggurat.policy import counted_retries
 from ziggurat.runtime import zarr_settings, zarr_threads
+from ziggurat.stages import write_block
+
+_READ_BYTES = 8 << 20
+"""Of the source that one thread reads at a time, when all of it is read into memory."""
 
 __all__ = ["Scheduler", "chunk_size_bytes", "find_scheduler", "run_dask", "run_here", "run_numpy", "write_patch"]
 
@@ -40,7 +45,7 @@ def run_numpy(work: Work, writes: Sequence[Shape], told: Told) -> list[Record]:
     settings = work.handles[0].settings
     started = time.time()
     with zarr_settings(settings, None), counted_retries() as retries:
-        pixels = work.handles[0].read(work.handles[0].level.box) if work.steps else np.empty(0)
+        pixels = _read_whole(work.handles[0]) if work.steps else np.empty(0)
     n_retries, n_read = len(retries), pixels.nbytes
     with ThreadPoolExecutor(os.cpu_count()) as pool, zarr_settings(settings):
         for k, size in enumerate(writes, 1):
@@ -54,6 +59,20 @@ def run_numpy(work: Work, writes: Sequence[Shape], told: Told) -> list[Record]:
             told.done(records[-1])
             pixels, started, n_retries, n_read = level, time.time(), 0, 0
     return records
+
+
+def _read_whole(source: Handle) -> NDArray[Any]:
+    """Read a level, in threads where zarr has none of its own to do it with."""
+    level = source.level
+    if not isinstance(source, Handle) or not source.gives_chunks:
+        return source.read(level.box)
+    pixels = np.empty(level.shape, source.dtype)
+    boxes = cut_units(level.box, level, write_block(level, level.shape, _READ_BYTES))
+    contexts = ((copy_context(), box) for box in boxes)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        # Retries are counted in the context of whoever reads.
+        list(pool.map(lambda each: each[0].run(source.read, each[1], pixels[slices(each[1])]), contexts))
+    return pixels
 
 
 def _build_level(
