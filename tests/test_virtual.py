@@ -184,7 +184,12 @@ def test_build_from_tiles(fine_stages):
 def test_a_pyramid_in_the_place_of_a_tile():
     whole = pixels((20, 30))
     field = zg.build(whole, MemoryStore())
-    np.testing.assert_array_equal(zg.concatenate([field, field])[...], np.hstack([whole, whole]))
+    twice = zg.concatenate([field, field])
+    np.testing.assert_array_equal(twice[...], np.hstack([whole, whole]))
+    seen = zg.open_pyramid([twice, zarr.create_array({}, shape=(10, 30), chunks=(8, 8), dtype="u2")])
+    np.testing.assert_array_equal(zg.rechunked(seen, (7, 7))[...], twice[...])
+    with pytest.raises(DTypeError, match="is a zarr group"):
+        zg.concatenate([zarr.create_group({})])
 
 
 def test_what_a_mosaic_cannot_do_is_refused(tmp_path):

@@ -14,7 +14,7 @@ from ziggurat.boxes import Box, corner, grown, intersect
 from ziggurat.chunkgrid import ChunkGrid, Projection, extent
 from ziggurat.config import get_config
 from ziggurat.counted import Requests
-from ziggurat.errors import GeometryError
+from ziggurat.errors import DTypeError, GeometryError
 from ziggurat.grid import Level, Shape
 from ziggurat.handle import Handle
 from ziggurat.settings import ZarrConfig
@@ -240,7 +240,9 @@ def as_source(data: Any, settings: ZarrConfig | None = None, unit: Shape | None 
     if is_dask(data):
         return DaskSource(data, settings)
     if hasattr(data, "arrays") and hasattr(data, "levels"):
-        return Handle(data[0], data.settings)
+        return data[0] if isinstance(data[0], Virtual) else Handle(data[0], data.settings)
+    if hasattr(data, "store_path") and not hasattr(data, "dtype"):
+        raise DTypeError(f"{data} is a zarr group: open it with open_pyramid, or take one of its arrays")
     if hasattr(data, "store_path"):
         return Handle(retried(data, config.io_retry), settings)
     pixels = data if hasattr(data, "dtype") else np.asarray(data)
