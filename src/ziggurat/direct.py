@@ -7,6 +7,7 @@ for all tasks. Where a store is synchronous and the codecs are known, nothing of
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import product
 from typing import TYPE_CHECKING, Any, cast
 
@@ -46,6 +47,7 @@ class Direct:
         self.unit: Shape = array.shards or array.chunks
         self.fill = array.dtype.type(0) if array.fill_value is None else array.fill_value
         self.prototype = default_buffer_prototype()
+        self._spare: list[tuple[NDArray[np.uint8], Get]] = []
 
     @classmethod
     def of(cls, array: "zarr.Array[Any]") -> "Direct | None":
@@ -73,32 +75,33 @@ class Direct:
 
         What is not stored comes as one pixel, the fill value, seen in many places: its strides are 0.
         """
-        room, get = np.empty(self.codec.n_bytes, np.uint8) if room is None else room, self._getter()
-        for index, unit in _cells(box, self.unit):
-            wanted = intersect(box, unit)
-            if self.index is None:
-                yield self._chunk(wanted, corner(unit), get(self._key(index)), room)
-            else:
-                yield from self._shard(self._key(index), get, self.index, wanted, unit, room)
+        with self._lent() as (spare, get):
+            room = spare if room is None else room
+            for index, unit in _cells(box, self.unit):
+                wanted = intersect(box, unit)
+                if self.index is None:
+                    yield self._chunk(wanted, corner(unit), get(self._key(index)), room)
+                else:
+                    yield from self._shard(self._key(index), get, self.index, wanted, unit, room)
 
     def gather(self, cells: Mapping[Shape, Iterable[Shape]]) -> Iterator[tuple[Shape, Box, NDArray[Any]]]:
         """Yield index, box and pixels of the inner chunks `cells`, by the index of their shard: each in one read."""
         assert self.index is not None
-        room, get = np.empty(self.codec.n_bytes, np.uint8), self._getter()
         array = tuple((0, n) for n in self.array.shape)
-        for shard, chunks in cells.items():
-            first = [i * n for i, n in zip(shard, self.index.grid, strict=True)]
-            boxes = {
-                tuple(i - f for i, f in zip(chunk, first, strict=True)): tuple(
-                    (i * c, (i + 1) * c) for i, c in zip(chunk, self.chunk, strict=True)
-                )
-                for chunk in chunks
-            }
-            key, is_whole = self._key(shard), len(boxes) == math.prod(self.index.grid)
-            data = _whole(get(key), self.index, boxes) if is_whole else self._parts(key, self.index, boxes)
-            for cell, box in boxes.items():
-                chunk = tuple(i + f for i, f in zip(cell, first, strict=True))
-                yield chunk, *self._chunk(intersect(box, array), corner(box), (data or {}).get(cell), room)
+        with self._lent() as (room, get):
+            for shard, chunks in cells.items():
+                first = [i * n for i, n in zip(shard, self.index.grid, strict=True)]
+                boxes = {
+                    tuple(i - f for i, f in zip(chunk, first, strict=True)): tuple(
+                        (i * c, (i + 1) * c) for i, c in zip(chunk, self.chunk, strict=True)
+                    )
+                    for chunk in chunks
+                }
+                key, is_whole = self._key(shard), len(boxes) == math.prod(self.index.grid)
+                data = _whole(get(key), self.index, boxes) if is_whole else self._parts(key, self.index, boxes)
+                for cell, box in boxes.items():
+                    chunk = tuple(i + f for i, f in zip(cell, first, strict=True))
+                    yield chunk, *self._chunk(intersect(box, array), corner(box), (data or {}).get(cell), room)
 
     def _chunk(
         self, wanted: Box, first: Shape, data: NDArray[np.uint8] | None, room: NDArray[np.uint8]
@@ -192,13 +195,21 @@ class Direct:
     def _key(self, index: Shape) -> str:
         return self.prefix + self.array.metadata.encode_chunk_key(index)
 
-    def _getter(self) -> Get:
-        """Return what gets whole objects; the next one may take the memory of the one before."""
-        found = local_root(self.store)
-        if found is None:
-            return self._get
-        root, requests = found
-        return _Files(root, requests)
+    @contextmanager
+    def _lent(self) -> Iterator[tuple[NDArray[np.uint8], Get]]:
+        """Lend room for a decoded chunk, and what gets whole objects: the next one takes the memory of the one before.
+
+        To one reader at a time, and then to the next: fresh memory costs as much as decoding into it.
+        """
+        try:
+            lent = self._spare.pop()
+        except IndexError:
+            found = local_root(self.store)
+            lent = np.empty(self.codec.n_bytes, np.uint8), _Files(*found) if found else self._get
+        try:
+            yield lent
+        finally:
+            self._spare.append(lent)
 
     def _get(self, key: str, byte_range: Any = None) -> NDArray[np.uint8] | None:
         found = self.store.get_sync(key, prototype=self.prototype, byte_range=byte_range)
@@ -206,7 +217,7 @@ class Direct:
 
 
 class _Files:
-    """Reads files as zarr's local store does, but into the same memory each time: fresh memory costs as much again."""
+    """Reads files as zarr's local store does, but into the same memory each time."""
 
     def __init__(self, root: str, requests: Requests) -> None:
         self.root = root
@@ -222,7 +233,7 @@ class _Files:
         with file:
             n = os.fstat(file.fileno()).st_size
             if n > len(self.room):
-                self.room = np.empty(n, np.uint8)
+                self.room = np.empty(n + n // 4, np.uint8)  # the next one may be a little larger
             done = 0
             while done < n and (read := file.readinto(memoryview(self.room)[done:n])):
                 done += read
