@@ -190,6 +190,7 @@ def slow_image(where):
 
 @pytest.mark.parametrize("scheduler", ["threads", "distributed"])
 def test_control_c(client, image, tmp_path, scheduler, caplog):
+    caplog.set_level("INFO", "ziggurat")
     options = {"client": client} if scheduler == "distributed" else {}
     started = []
 
