@@ -23,17 +23,8 @@ lint: $(VENV)/.ready-test ## check format, style and types
 	$(RUN) ruff check .
 	$(RUN) mypy
 
-bench: $(VENV)/.ready-bench ## run the benchmarks, see benchmarks/ for their options
-	$(RUN) benchmarks.run
-	$(RUN) benchmarks.regions
-	$(RUN) benchmarks.plan_scale
-	$(RUN) benchmarks.scaling
-	$(RUN) benchmarks.worker_memory
-	$(RUN) benchmarks.latency
-	$(RUN) benchmarks.coalescing
-	$(RUN) benchmarks.building
-	$(RUN) benchmarks.kernels
-	$(RUN) benchmarks.cold_start
+bench: $(VENV)/.ready-bench ## run all benchmarks, half an hour, and write benchmarks/RESULTS.md
+	$(RUN) benchmarks
 
 viewer: ## build the web page of `ziggurat view`, which takes node and npm
 	@.ci/build-viewer && touch viewer/.ready

@@ -1,4 +1,6 @@
-"""Benchmarks: `python -m benchmarks.run`, `benchmarks.cold_start` and `benchmarks.plan_scale`.
+"""Benchmarks: `make bench`, or `python -m benchmarks --help`, from the root of the repository.
 
-Run them from the root of the repository. Nothing here is part of the installed package.
+Each is a module of its own, `python -m benchmarks.NAME --help`, that leaves every single run in `results/NAME.json`;
+`python -m benchmarks.results` composes RESULTS.md and the charts of what is there. Nothing here is part of the
+installed package.
 """

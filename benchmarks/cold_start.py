@@ -1,18 +1,20 @@
 """What a user waits for the first time: `python -m benchmarks.cold_start`.
 
-Every line is a fresh process. "first" has an empty numba cache, "later" the cache that the first one left; `import
+Every run is a fresh process that rebuilds an image of 512 x 512 pixels: seconds of the whole process, of `import
+ziggurat` and of the call. "first" has an empty numba cache, "later" the cache that the first one left; `import zarr,
 numpy` is what any program in this field waits for.
 """
 
-import argparse
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmarks.images import Geometry, make_image
 from benchmarks.processes import in_fresh_process
+from benchmarks.record import Record, parser_of
 
 IMAGE = Geometry("small", (512, 512), (128, 128), None, (2, 2))
 N_COARSER = 2
@@ -22,32 +24,34 @@ begin = time.perf_counter()
 import ziggurat
 imported = time.perf_counter()
 ziggurat.consolidate(sys.argv[1], method=sys.argv[2])
-print(json.dumps({"import": imported - begin, "call": time.perf_counter() - imported}))
+print(json.dumps({"import_s": imported - begin, "call_s": time.perf_counter() - imported}))
 """
-IMPORT_NUMPY = "import numpy; print('{}')"
+IMPORT = "import zarr, numpy; print('{}')"
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print the seconds of a first and of later processes."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.cold_start", description=__doc__)
-    parser.add_argument("--method", default="mean")
-    parser.add_argument("--repeat", type=int, default=3, metavar="N", help="later processes")
+    """Measure a first and later processes."""
+    parser = parser_of("cold_start", __doc__)
+    parser.add_argument("--method", nargs="+", default=["mean"])
     options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(prefix="ziggurat-cold-") as temporary:
-        image, cache = Path(temporary) / "image.zarr", {"NUMBA_CACHE_DIR": str(Path(temporary) / "numba")}
+    record = Record("cold_start", options, arguments)
+    with tempfile.TemporaryDirectory(prefix="ziggurat-cold-", dir=options.directory) as temporary:
+        image = Path(temporary) / "image.zarr"
         make_image(image, IMAGE, "zstd", N_COARSER)
-        print(f"{'':<28}{'process, s':>12}{'import, s':>12}{'call, s':>12}")
-        for _ in range(options.repeat):
-            _report("import numpy", {}, "-c", IMPORT_NUMPY)
-        for name in ["first, empty numba cache", *["later"] * options.repeat]:
-            _report(name, cache, "-c", REBUILD, str(image), options.method)
+        runs = [_seconds({}, "-c", IMPORT) for _ in range(options.repeat)]
+        record.add({"process": "import zarr, numpy", "method": "-"}, runs)
+        for method in record.within(options.method):
+            cache = {"NUMBA_CACHE_DIR": str(Path(temporary) / f"numba-{method}")}
+            for name, repeat in (("first, empty numba cache", 1), ("later", options.repeat)):
+                runs = [_seconds(cache, "-c", REBUILD, str(image), method) for _ in range(repeat)]
+                record.add({"process": name, "method": method}, runs)
+    record.close()
 
 
-def _report(name: str, environment: dict[str, str], *arguments: str) -> None:
+def _seconds(environment: dict[str, str], *arguments: str) -> dict[str, Any]:
     begin = time.perf_counter()
     inside = in_fresh_process(*arguments, environment=environment)
-    parts = [f"{inside[key]:.2f}" if key in inside else "-" for key in ("import", "call")]
-    print(f"{name:<28}{time.perf_counter() - begin:>12.2f}{parts[0]:>12}{parts[1]:>12}", flush=True)
+    return {"wall_s": time.perf_counter() - begin, **inside}
 
 
 if __name__ == "__main__":

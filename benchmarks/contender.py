@@ -1,14 +1,17 @@
 """One measured run in a process of its own: `python -m benchmarks.contender NAME IMAGE TINY_IMAGE`, JSON out."""
 
-import json
+import atexit
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.measure import measure
+from benchmarks.measure import Cost, measure
+from benchmarks.processes import answer
 
 N_WORKERS = 2
 WRITE_BLOCK_MAX_BYTES = 8 * 2**20
+
+type Rebuild = Callable[[Path], object]
 
 
 def floor_directory(path: Path) -> Path:
@@ -16,42 +19,56 @@ def floor_directory(path: Path) -> Path:
     return path.with_name(f"{path.name}-floor")
 
 
-def _ours() -> Callable[[Path], object]:
+def two_threads() -> None:
+    """Let dask run on as many threads as everybody gets."""
     import dask
-
-    import ziggurat as zg
 
     dask.config.set(scheduler="threads", num_workers=N_WORKERS)
+
+
+def _ours() -> tuple[Rebuild, list[int]]:
+    import ziggurat as zg
+
+    two_threads()
     zg.get_config().dask.write_block_max_bytes = WRITE_BLOCK_MAX_BYTES
-    return lambda path: zg.consolidate(path, method="linear", mode="dask")
+    return lambda path: zg.consolidate(path, method="linear", mode="dask"), []
 
 
-def _ngio() -> Callable[[Path], object]:
-    import dask
+def _ours_in_processes() -> tuple[Rebuild, list[int]]:
+    from distributed import Client, LocalCluster
+
+    rebuild, _ = _ours()
+    local = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "memory_limit": 0}
+    client = Client(LocalCluster(n_workers=N_WORKERS, threads_per_worker=1, **local))
+    atexit.register(client.shutdown)
+    return rebuild, list(client.run(lambda: __import__("os").getpid()).values())
+
+
+def _ngio() -> tuple[Rebuild, list[int]]:
     import ngio
     from ngio.config import get_config
 
-    dask.config.set(scheduler="threads", num_workers=N_WORKERS)
+    two_threads()
     get_config().dask.write_block_max_bytes = WRITE_BLOCK_MAX_BYTES
-    return lambda path: ngio.open_ome_zarr_container(path).get_image(path="0").consolidate("linear", mode="dask")
+    return lambda path: ngio.open_ome_zarr_container(path).get_image(path="0").consolidate("linear", mode="dask"), []
 
 
-def _floor() -> Callable[[Path], object]:
+def _floor() -> tuple[Rebuild, list[int]]:
     from benchmarks.floor import run_floor
 
-    return lambda path: run_floor(path, floor_directory(path))
+    return lambda path: run_floor(path, floor_directory(path)), []
 
 
-CONTENDERS = {"ours": _ours, "ngio": _ngio, "floor": _floor}
+CONTENDERS = {"ours": _ours, "ours, 2 processes": _ours_in_processes, "ngio": _ngio, "floor": _floor}
 
 
-def main() -> None:
+def contend(name: str, image: str, tiny: str) -> Cost:
     """Warm the code up on the tiny image, then measure one run on the other."""
-    name, image, tiny = sys.argv[1:]
-    run = CONTENDERS[name]()
-    run(Path(tiny))
-    print(json.dumps(measure(lambda: run(Path(image)))))
+    run, pids = CONTENDERS[name]()
+    for _ in range(len(pids) or 1):  # Both processes are to have compiled by then.
+        run(Path(tiny))
+    return measure(lambda: run(Path(image)), pids)
 
 
 if __name__ == "__main__":
-    main()
+    answer(lambda: contend(*sys.argv[1:]))

@@ -21,6 +21,8 @@ import numcodecs.blosc  # type: ignore[import-untyped]
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.images import source_objects
+
 N_THREADS = 2
 INDEX_ENTRY_BYTES = 16
 CRC_BYTES = 4
@@ -44,7 +46,7 @@ def run_floor(path: Path, into: Path) -> None:
     # As zarr does it: the process-wide blosc threads take a lock.
     numcodecs.blosc.use_threads = False
     source, *coarser = _layouts(path)
-    files = sorted(file for file in (path / "0" / "c").rglob("*") if file.is_file())
+    files = source_objects(path)
     # Neighbours in a row of the image are alike: without this every slice would come from the same columns.
     random.Random(0).shuffle(files)
     into.mkdir()
@@ -57,7 +59,19 @@ def run_floor(path: Path, into: Path) -> None:
 
 def _layouts(path: Path) -> list[Layout]:
     n_levels = sum(1 for level in path.iterdir() if level.name.isdigit())
-    return [_layout(json.loads((path / str(k) / "zarr.json").read_text())) for k in range(n_levels)]
+    return [_level(path / str(k)) for k in range(n_levels)]
+
+
+def _level(path: Path) -> Layout:
+    if (path / ".zarray").exists():
+        return _layout_v2(json.loads((path / ".zarray").read_text()))
+    return _layout(json.loads((path / "zarr.json").read_text()))
+
+
+def _layout_v2(metadata: dict[str, Any]) -> Layout:
+    inner = tuple(metadata["chunks"])
+    n_objects = math.prod(-(-n // c) for n, c in zip(metadata["shape"], inner, strict=True))
+    return Layout(n_objects, inner, 1, False, numcodecs.get_codec(metadata["compressor"]))
 
 
 def _layout(metadata: dict[str, Any]) -> Layout:
@@ -74,6 +88,8 @@ def _layout(metadata: dict[str, Any]) -> Layout:
 
 def _codec(metadata: dict[str, Any]) -> Any:
     settings = metadata["configuration"]
+    if metadata["name"] == "bytes":
+        return None
     if metadata["name"] == "zstd":
         return numcodecs.Zstd(level=settings["level"], checksum=settings["checksum"])
     return numcodecs.Blosc(cname=settings["cname"], clevel=settings["clevel"], shuffle=SHUFFLES[settings["shuffle"]])
@@ -81,23 +97,25 @@ def _codec(metadata: dict[str, Any]) -> Any:
 
 def _work(jobs: Iterator[tuple[int, Path]], n: int, source: Layout, coarser: Sequence[Layout], into: Path) -> None:
     """Take objects of level 0 until there are none. Buffers are reused: fresh pages cost more than the codec."""
-    pixels, data = np.empty((source.n_inner, *source.inner), np.uint16), bytearray()
+    decoded, data = np.empty((source.n_inner, *source.inner), np.uint16), np.empty(0, np.uint8)
     for i, file in jobs:
-        _decode(file, source, data, pixels)
+        if data.size < file.stat().st_size:
+            data = np.empty(file.stat().st_size, np.uint8)
+        pixels = _decode(file, source, data, decoded)
         for k, layout in enumerate(coarser, start=1):
             # Rounded up, so that the largest jobs start first and none is left alone at the end.
             for j in range(-(-i * layout.n_objects // n), -(-(i + 1) * layout.n_objects // n)):
                 _encode(into / f"{k}-{j}", pixels, layout)
 
 
-def _decode(file: Path, layout: Layout, data: bytearray, pixels: NDArray[np.uint16]) -> None:
-    n_bytes = file.stat().st_size
-    if len(data) < n_bytes:
-        data.extend(bytes(n_bytes - len(data)))
-    with memoryview(data) as view, file.open("rb", buffering=0) as stream:
-        stream.readinto(view[:n_bytes])
-        for out, piece in zip(pixels, _pieces(view[:n_bytes], layout), strict=True):
-            layout.codec.decode(piece, out=out)
+def _decode(file: Path, layout: Layout, data: NDArray[np.uint8], out: NDArray[np.uint16]) -> NDArray[np.uint16]:
+    with file.open("rb", buffering=0) as stream:
+        n_bytes = stream.readinto(data)
+    if layout.codec is None:  # The bytes are the pixels, shards have their index behind them.
+        return data[: out.nbytes].view(np.uint16).reshape(out.shape)
+    for pixels, piece in zip(out, _pieces(memoryview(data)[:n_bytes], layout), strict=True):
+        layout.codec.decode(piece, out=pixels)
+    return out
 
 
 def _pieces(data: memoryview, layout: Layout) -> list[memoryview]:
@@ -111,7 +129,8 @@ def _pieces(data: memoryview, layout: Layout) -> list[memoryview]:
 
 def _encode(file: Path, pixels: NDArray[np.uint16], layout: Layout) -> None:
     cut = tuple(slice(n) for n in layout.inner)
-    pieces = [layout.codec.encode(np.ascontiguousarray(pixels[i % len(pixels)][cut])) for i in range(layout.n_inner)]
+    chunks = [np.ascontiguousarray(pixels[i % len(pixels)][cut]) for i in range(layout.n_inner)]
+    pieces = [chunk.data.cast("B") if layout.codec is None else layout.codec.encode(chunk) for chunk in chunks]
     if layout.sharded:
         sizes = [len(piece) for piece in pieces]
         starts = itertools.accumulate(sizes[:-1], initial=0)

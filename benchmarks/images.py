@@ -10,13 +10,21 @@ from typing import Any
 
 import numpy as np
 import zarr
+from numcodecs import Blosc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 from zarr.codecs import BloscCodec, ZstdCodec
 
 N_COARSER = 3
-CODECS: dict[str, BloscCodec | ZstdCodec] = {
-    "blosc-lz4": BloscCodec(cname="lz4", clevel=5, shuffle="shuffle", typesize=2),
-    "zstd": ZstdCodec(level=1),
+# What zarr is told to make arrays with.
+CODECS: dict[str, dict[str, Any]] = {
+    "blosc-lz4": {"compressors": [BloscCodec(cname="lz4", clevel=5, shuffle="shuffle", typesize=2)]},
+    "zstd": {"compressors": [ZstdCodec(level=1)]},
+    "none": {"compressors": None},
+    "v2-blosc": {
+        "zarr_format": 2,
+        "compressors": Blosc(cname="lz4", clevel=5, shuffle=Blosc.SHUFFLE),
+        "chunk_key_encoding": {"name": "v2", "separator": "/"},
+    },
 }
 WARM_UP_BYTES = 192 * 2**20
 
@@ -84,11 +92,15 @@ GEOMETRIES = (
 
 
 def make_image(path: Path, geometry: Geometry, codec: str, n_coarser: int = N_COARSER) -> None:
-    """Write an OME-Zarr 0.5 image: level 0 with pixels, the coarser levels empty."""
-    group = zarr.create_group(path)
+    """Write an OME-Zarr image, 0.4 in zarr v2 and 0.5 in v3: level 0 with pixels, the coarser levels empty."""
+    zarr_format = CODECS[codec].get("zarr_format", 3)
+    group = zarr.create_group(path, zarr_format=zarr_format)
     for k in range(n_coarser + 1):
         _create_level(group, k, geometry, codec)
-    group.attrs["ome"] = _ome_metadata(geometry, n_coarser)
+    if zarr_format == 2:
+        group.attrs["multiscales"] = [{**_multiscale(geometry, n_coarser), "version": "0.4"}]
+    else:
+        group.attrs["ome"] = {"version": "0.5", "multiscales": [_multiscale(geometry, n_coarser)]}
     level0 = group["0"]
     assert isinstance(level0, zarr.Array)
     slab = geometry.unit[0]
@@ -102,14 +114,20 @@ def _create_level(group: zarr.Group, k: int, geometry: Geometry, codec: str) -> 
     shards = geometry.shards
     if shards is not None:
         shards = tuple(min(s, -(-n // c) * c) for s, n, c in zip(shards, shape, chunks, strict=True))
-    names = list("zyx"[-len(shape) :])
-    group.create_array(
-        str(k), shape=shape, chunks=chunks, shards=shards, dtype="uint16", compressors=[CODECS[codec]],
-        fill_value=0, dimension_names=names,
-    )  # fmt: skip
+    options = dict(CODECS[codec])
+    if options.get("zarr_format", 3) == 3:
+        options["dimension_names"] = list("zyx"[-len(shape) :])
+    else:
+        del options["zarr_format"]  # the group's
+    group.create_array(str(k), shape=shape, chunks=chunks, shards=shards, dtype="uint16", fill_value=0, **options)
 
 
-def _ome_metadata(geometry: Geometry, n_coarser: int) -> dict[str, Any]:
+def can_make(geometry: Geometry, codec: str) -> bool:
+    """Whether there is such an image: zarr v2 has no shards."""
+    return geometry.shards is None or CODECS[codec].get("zarr_format", 3) == 3
+
+
+def _multiscale(geometry: Geometry, n_coarser: int) -> dict[str, Any]:
     datasets = []
     for k in range(n_coarser + 1):
         scale = [float(f**k) for f in geometry.factors]
@@ -120,7 +138,7 @@ def _ome_metadata(geometry: Geometry, n_coarser: int) -> dict[str, Any]:
         datasets.append({"path": str(k), "coordinateTransformations": transforms})
     names = "zyx"[-len(geometry.shape) :]
     axes = [{"name": name, "type": "space", "unit": "micrometer"} for name in names]
-    return {"version": "0.5", "multiscales": [{"name": geometry.name, "axes": axes, "datasets": datasets}]}
+    return {"name": geometry.name, "axes": axes, "datasets": datasets}
 
 
 def _slab(shape: tuple[int, ...], start: int, n: int) -> NDArray[np.uint16]:
@@ -156,13 +174,20 @@ def _profiles(n: int, at: NDArray[np.float64], width: NDArray[np.float64]) -> ND
 
 
 def coarser_objects(path: Path) -> Iterator[Path]:
-    """Find the directories that hold the objects of the coarser levels."""
-    return (level / "c" for level in path.iterdir() if level.name.isdigit() and level.name != "0")
+    """Find the directories that hold the objects of the coarser levels: one in v3, many in v2."""
+    levels = (level for level in path.iterdir() if level.name.isdigit() and level.name != "0")
+    return (child for level in levels for child in level.iterdir() if child.is_dir() and child.name[0] != ".")
+
+
+def source_objects(path: Path) -> list[Path]:
+    """Find the files that hold level 0."""
+    files = (file for file in (path / "0").rglob("[!.]*") if file.is_file() and file.name != "zarr.json")
+    return sorted(file for file in files if ".ziggurat" not in file.parts)
 
 
 def clear_levels(path: Path) -> None:
     """Delete the pixels of the coarser levels; their metadata stays."""
-    for objects in coarser_objects(path):
+    for objects in list(coarser_objects(path)):
         shutil.rmtree(objects, ignore_errors=True)
 
 

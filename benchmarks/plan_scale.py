@@ -1,9 +1,12 @@
 """What planning costs, from a terabyte to a petabyte: `python -m benchmarks.plan_scale`.
 
-The arrays have metadata and no pixels. Each plan is made in a fresh process, after a plan of a small image. Then its
-graph is made, pickled, and submitted to a dask scheduler of its own that has no workers.
+The arrays have metadata and no pixels. Each plan is made in a fresh process, after a plan of a small image: wall, CPU
+and growth are those of planning. Then its graph is made, pickled, and submitted to a dask scheduler of its own that has
+no workers. "peak" is what the plan promises for a task.
 """
 
+import argparse
+import itertools
 import json
 import math
 import pickle
@@ -18,22 +21,11 @@ import zarr
 
 from benchmarks.measure import measure
 from benchmarks.processes import in_fresh_process
+from benchmarks.record import Record, parser_of
 
 SIZES_TB = (1, 100, 1000)
 WARM_UP_BYTES = 2**30
 TOP = 256
-COLUMNS = (
-    "TB",
-    "levels",
-    "tasks",
-    "stages",
-    "seconds",
-    "growth, MiB",
-    "peak, MiB",
-    "graph, s",
-    "graph, MiB",
-    "submit, s",
-)
 
 
 @dataclass(frozen=True)
@@ -54,18 +46,22 @@ LAYOUTS = {
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print the table; with a layout and a size in bytes, measure that one plan and print JSON."""
-    if arguments:
-        print(json.dumps(_measure_plan(LAYOUTS[arguments[0]], int(arguments[1]))))
+    """Measure every plan, or with `--plan` that one, JSON out."""
+    parser = parser_of("plan_scale", __doc__, repeat=1)
+    parser.add_argument("--layout", nargs="+", choices=list(LAYOUTS), default=list(LAYOUTS))
+    parser.add_argument("--terabytes", nargs="+", type=int, default=SIZES_TB, metavar="TB")
+    parser.add_argument("--plan", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.plan:
+        print(json.dumps(_measure_plan(LAYOUTS[options.plan[0]], int(options.plan[1]))))
         return
-    print(f"{'image':<14}" + "".join(f"{name:>13}" for name in COLUMNS))
-    for name in LAYOUTS:
-        for size_tb in SIZES_TB:
-            cost = in_fresh_process("-m", "benchmarks.plan_scale", name, str(size_tb * 10**12))
-            counts = "".join(f"{cost[key]:>13}" for key in ("n_levels", "n_tasks", "n_stages"))
-            sizes = "".join(f"{cost[key] / 2**20:>13.1f}" for key in ("growth_bytes", "peak_bytes"))
-            graph = f"{cost['graph_s']:>13.3f}{cost['graph_bytes'] / 2**20:>13.2f}{cost['submit_s']:>13.3f}"
-            print(f"{name:<14}{size_tb:>13}{counts}{cost['wall_s']:>13.3f}{sizes}{graph}", flush=True)
+    record = Record("plan_scale", options, arguments, ["distributed"])
+    cases = itertools.product(options.layout, options.terabytes)
+    for layout, size_tb in record.within(cases, lambda case: f"{case[0]}, {case[1]} TB"):
+        command = ("-m", "benchmarks.plan_scale", "--plan", layout, str(size_tb * 10**12))
+        runs = [in_fresh_process(*command) for _ in range(options.repeat)]
+        record.add({"image": layout, "TB": str(size_tb)}, runs)
+    record.close()
 
 
 def _measure_plan(layout: Layout, size_bytes: int) -> dict[str, Any]:
@@ -77,7 +73,7 @@ def _measure_plan(layout: Layout, size_bytes: int) -> dict[str, Any]:
         cost = measure(lambda: plans.append(zg.plan(levels, method="mean", mode="dask")))
         (plan,) = plans
         counts = {"n_levels": len(levels), "n_tasks": plan.n_tasks, "n_stages": len(plan.stages)}
-        return {**cost, **counts, "peak_bytes": plan.peak_bytes, **_measure_graph(plan)}
+        return {**cost, **counts, "peak_MiB": plan.peak_bytes / 2**20, **_measure_graph(plan)}
 
 
 def _measure_graph(plan: Any) -> dict[str, Any]:
@@ -102,7 +98,7 @@ def _measure_graph(plan: Any) -> dict[str, Any]:
             time.sleep(0.005)
         submit_s = time.perf_counter() - start
         client.cancel(futures)
-    return {"graph_s": made_s, "graph_bytes": n_bytes, "submit_s": submit_s}
+    return {"graph_s": made_s, "graph_MiB": n_bytes / 2**20, "submit_s": submit_s}
 
 
 def _pyramid(where: str, layout: Layout, size_bytes: int) -> list[zarr.Array[Any]]:

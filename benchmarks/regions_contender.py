@@ -10,6 +10,7 @@ import dask
 
 from benchmarks.contender import N_WORKERS, WRITE_BLOCK_MAX_BYTES
 from benchmarks.measure import measure
+from benchmarks.processes import answer
 
 type Run = Callable[[], object]
 
@@ -35,15 +36,15 @@ def _ngio(image: str, regions: Any) -> tuple[Run, None]:
     return lambda: level.consolidate("linear", mode="dask", regions=boxes), None
 
 
-def main() -> None:
+def main() -> dict[str, Any]:
     """Run once to be warm, once measured."""
     name, image, file = sys.argv[1:]
     dask.config.set(scheduler="threads", num_workers=N_WORKERS)
     regions = None if name == "ours, full" else json.loads(Path(file).read_text())
     run, read = (_ngio if name == "ngio" else _ours)(image, regions)
     run()
-    print(json.dumps({**measure(run), "bytes_read": read}))
+    return {**measure(run), "read_bytes": read}
 
 
 if __name__ == "__main__":
-    main()
+    answer(main)
