@@ -1,0 +1,87 @@
+"""Benchmarks: that they start, and that what they left can be composed. Nothing here is timed."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmarks import pieces, results, tables
+from benchmarks.record import about
+
+HERE = Path(results.__file__).parent
+KEPT = sorted((HERE / "results").glob("*.json"))
+RUNS = sorted({*(piece.module for piece in pieces.PIECES.values()), "results", "collect", "__main__"})
+
+
+def row(contender: str, *wall_s: float, **more: Any) -> dict[str, Any]:
+    labels = {"image": "planes", "contender": contender}
+    return {"labels": labels, "runs": [{"wall_s": s} for s in wall_s], "error": None, **more}
+
+
+@pytest.mark.parametrize("module", RUNS)
+def test_every_benchmark_says_how_it_is_run(module: str) -> None:
+    name = "benchmarks" if module == "__main__" else f"benchmarks.{module}"
+    done = subprocess.run(
+        [sys.executable, "-m", name, "--help"], cwd=HERE.parent, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"usage: python -m {name}")
+
+
+def test_what_is_committed_is_what_composing_makes_of_the_records(tmp_path: Path) -> None:
+    results.compose(HERE / "results", tmp_path)
+    assert (tmp_path / "RESULTS.md").read_text() == (HERE / "RESULTS.md").read_text(), "python -m benchmarks.results"
+    drawn = {path.name for path in (tmp_path / "charts").iterdir()}
+    assert drawn == {path.name for path in (HERE / "charts").iterdir()}
+    assert all(path.stat().st_size < 40_000 for path in (HERE / "charts").iterdir())
+
+
+def test_every_piece_is_a_section_that_has_figures_or_says_that_it_has_none(tmp_path: Path) -> None:
+    results.compose(HERE / "results", tmp_path)
+    sections = re.split(r"^## ", (tmp_path / "RESULTS.md").read_text(), flags=re.MULTILINE)[1:]
+    assert [re.split(r"\W", section)[0] for section in sections] == list(pieces.PIECES)
+    for name, section in zip(pieces.PIECES, sections, strict=True):
+        assert ("Missing: not measured" in section) != (HERE / "results" / f"{name}.json").exists()
+
+
+@pytest.mark.parametrize("file", KEPT, ids=lambda path: path.stem)
+def test_records_belong_to_a_piece_and_are_small(file: Path) -> None:
+    assert file.stem in pieces.PIECES
+    assert file.stat().st_size < 100_000
+    assert json.loads(file.read_text())["versions"]["zarr"]
+
+
+def test_ratios_are_medians_of_the_rounds_and_errors_are_shown() -> None:
+    rows = [
+        row("ours", 1.0, 2.0, 4.0),
+        row("slow", 2.0, 6.0, 16.0),
+        row("floor", 0.5, 0.5, 4.0),
+        row("broken", error="KeyError: 'z'"),
+    ]
+    head, _, *lines = (
+        [cell.strip() for cell in line.strip("|").split("|")] for line in tables.table(rows).splitlines()
+    )
+    assert head == ["image", "contender", "wall, s", "times ours", "spread", "failed with"]
+    assert lines == [
+        ["planes", "ours", "2", "-", "150%", "-"],
+        ["planes", "slow", "6", "3.00", "233%", "-"],
+        ["planes", "floor", "0.5", "1 / 2.00", "700%", "-"],
+        ["planes", "broken", "-", "-", "-", "KeyError: 'z'"],
+    ]
+
+
+def test_a_table_without_ours_compares_nothing() -> None:
+    assert "times ours" not in tables.table([row("theirs", 1.0)])
+
+
+@pytest.mark.parametrize("piece", pieces.PIECES.values(), ids=list(pieces.PIECES))
+def test_a_piece_leaves_the_record_it_is_named_after(piece: pieces.Piece) -> None:
+    (name,) = (name for name, other in pieces.PIECES.items() if other is piece)
+    for options in map(shlex.split, (piece.options, piece.smoke)):
+        named = options[options.index("--name") + 1] if "--name" in options else piece.module
+        assert named == name
+    assert about(piece.module)
