@@ -95,6 +95,21 @@ def test_every_third_call_fails_and_is_retried(engine, tmp_path):
     assert (1 if report.mode == "numpy" else n_calls // 4) <= report.n_retries <= n_calls
 
 
+def test_calls_for_shards_fail_and_are_retried(engine, tmp_path):
+    # Shards that overhang their level, whose writes fail as well as their reads.
+    size = {"n": 250, "shard": 64}
+    make_image(tmp_path / "image", **size)
+    with policy(max_retries=6, retry_on=["Slow Down"]):
+        pyramid = opened(flaky(tmp_path / "image", every=3))
+    report = zg.consolidate(pyramid, **engine())
+    assert chunks(tmp_path / "image") == expected(tmp_path, **size)
+    assert [(level.n_units, level.n_sets) for level in report.levels] == [(4, 4), (1, 1)]
+    assert report.n_gets == 16 + (4 if len(report.stages) > 1 and report.mode == "dask" else 0)
+    regional = zg.consolidate(pyramid, regions=[(slice(247, 248), slice(247, 248))], **engine())
+    assert (regional.n_units, regional.n_sets) == (2, 2)
+    assert chunks(tmp_path / "image") == expected(tmp_path / "again", **size)
+
+
 def test_every_third_call_fails_and_the_error_arrives(engine, tmp_path):
     make_image(tmp_path / "image")
     before = chunks(tmp_path / "image")
