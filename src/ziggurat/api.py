@@ -18,7 +18,7 @@ from ziggurat.pyramid import Pyramid
 from ziggurat.regions import Boxes, as_box, as_boxes, normalize
 from ziggurat.remote import Backend, check_options
 from ziggurat.report import Report
-from ziggurat.stages import Step
+from ziggurat.steps import Step
 from ziggurat.verification import Verification
 
 if TYPE_CHECKING:

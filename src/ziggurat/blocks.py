@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ziggurat.boxes import Box, corner, is_empty, slices
 from ziggurat.kernels import reduce
-from ziggurat.stages import Step
+from ziggurat.steps import Step
 
 __all__ = ["Block", "Known", "is_constant", "reduce_into"]
 

@@ -27,7 +27,7 @@ from ziggurat.planning import make_plan
 from ziggurat.pyramid import Pyramid
 from ziggurat.remote import Backend
 from ziggurat.sources import ArraySource, DaskSource, Source
-from ziggurat.stages import Step
+from ziggurat.steps import Step
 
 if TYPE_CHECKING:
     import zarr

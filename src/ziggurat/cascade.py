@@ -25,7 +25,8 @@ from ziggurat.planning import Task
 from ziggurat.policy import counted_retries
 from ziggurat.regions import Boxes
 from ziggurat.runtime import zarr_settings
-from ziggurat.stages import Stage, Step
+from ziggurat.stages import Stage
+from ziggurat.steps import Step
 
 __all__ = ["Record", "Work", "run_task", "taken_requests"]
 

@@ -8,7 +8,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import product
+from itertools import batched, product
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -22,7 +22,7 @@ from ziggurat.chunkgrid import rectilinear_sizes
 from ziggurat.codecs import ChunkCodec
 from ziggurat.counted import Requests, local_root
 from ziggurat.errors import first_of
-from ziggurat.grid import Shape, ceil_div
+from ziggurat.grid import SHARD_READ_BYTES, Shape, ceil_div
 from ziggurat.runtime import is_synchronous
 from ziggurat.shards import MISSING, ShardIndex, Spans
 
@@ -45,6 +45,7 @@ class Direct:
         self.prefix = f"{array.path}/" if array.path else ""
         self.chunk: Shape = array.chunks
         self.unit: Shape = array.shards or array.chunks
+        self.unit_bytes = math.prod(self.unit) * array.dtype.itemsize
         self.fill = array.dtype.type(0) if array.fill_value is None else array.fill_value
         self.prototype = default_buffer_prototype()
         self._spare: list[tuple[NDArray[np.uint8], Get]] = []
@@ -97,11 +98,11 @@ class Direct:
                     )
                     for chunk in chunks
                 }
-                key, is_whole = self._key(shard), len(boxes) == math.prod(self.index.grid)
-                data = _whole(get(key), self.index, boxes) if is_whole else self._parts(key, self.index, boxes)
-                for cell, box in boxes.items():
-                    chunk = tuple(i + f for i, f in zip(cell, first, strict=True))
-                    yield chunk, *self._chunk(intersect(box, array), corner(box), (data or {}).get(cell), room)
+                is_whole = len(boxes) == math.prod(self.index.grid)
+                found = self._fetched(self._key(shard), get, self.index, boxes, is_whole)
+                for cell, data in ((cell, None) for cell in boxes) if found is None else found:
+                    chunk, box = tuple(i + f for i, f in zip(cell, first, strict=True)), boxes[cell]
+                    yield chunk, *self._chunk(intersect(box, array), corner(box), data, room)
 
     def _chunk(
         self, wanted: Box, first: Shape, data: NDArray[np.uint8] | None, room: NDArray[np.uint8]
@@ -116,41 +117,51 @@ class Direct:
         boxes = dict(_cells(wanted, self.chunk, corner(unit)))
         clipped = intersect(unit, tuple((0, n) for n in self.array.shape))
         n_cells = math.prod(ceil_div(stop - start, c) for (start, stop), c in zip(clipped, self.chunk, strict=True))
-        # One request, where index and chunks would be two.
-        data = _whole(get(key), index, boxes) if len(boxes) == n_cells else self._parts(key, index, boxes)
-        if data is None:
+        found = self._fetched(key, get, index, boxes, len(boxes) == n_cells)
+        if found is None:
             yield self._chunk(wanted, corner(unit), None, room)
             return
-        for cell, box in boxes.items():
-            yield self._chunk(intersect(box, wanted), corner(box), data.get(cell), room)
+        for cell, data in found:
+            yield self._chunk(intersect(boxes[cell], wanted), corner(boxes[cell]), data, room)
 
-    def _parts(self, key: str, index: ShardIndex, cells: dict[Shape, Box]) -> dict[Shape, NDArray[np.uint8]] | None:
-        """Return the encoded bytes of some chunks of a shard, None where there is no shard.
+    def _fetched(
+        self, key: str, get: Get, index: ShardIndex, cells: Iterable[Shape], is_whole: bool
+    ) -> Iterator[tuple[Shape, NDArray[np.uint8] | None]] | None:
+        """Return the encoded bytes of chunks of a shard, None for those that hold only fill; None if there is no shard.
 
-        One request is for the index, and one for each run of near byte ranges.
+        All of a small shard is one request. Else one is for the index, and one for each run of near byte ranges.
         """
+        if is_whole and self.unit_bytes <= SHARD_READ_BYTES:
+            shard = get(key)
+            if shard is None:
+                return None
+            spans = _spans(index.read(index.in_shard(shard)), cells)
+            return ((cell, None if start == MISSING else shard[start : start + n]) for cell, start, n in spans)
         where = SuffixByteRequest(index.n_bytes) if index.is_last else RangeByteRequest(0, index.n_bytes)
         found = self._get(key, where)
-        if found is None:
-            return None
-        stored = dict(_stored(index.read(found), cells))
-        ranges = [RangeByteRequest(start, start + n) for start, n in stored.values()]
+        return None if found is None else self._ranges(key, list(_spans(index.read(found), cells)))
+
+    def _ranges(
+        self, key: str, spans: list[tuple[Shape, int, int]]
+    ) -> Iterator[tuple[Shape, NDArray[np.uint8] | None]]:
+        """Yield the bytes of chunks in the order in which they lie, `SHARD_READ_BYTES` of pixels fetched at a time."""
+        yield from ((cell, None) for cell, start, _ in spans if start == MISSING)
+        stored = sorted((start, n, cell) for cell, start, n in spans if start != MISSING)
         config = self.array.async_array.config
-        try:
-            buffers = self.store.get_ranges_sync(
-                key,
-                ranges,
-                prototype=self.prototype,
-                max_gap_bytes=config.sharding_coalesce_max_gap_bytes,
-                max_coalesced_bytes=config.sharding_coalesce_max_bytes,
-            )
-        except BaseExceptionGroup as group:
-            # Fetches of several parts fail together; what made them fail is what callers look for.
-            raise first_of(group) from group
-        data, names = {}, list(stored)
-        for i, buffer in buffers:
-            data[names[i]] = buffer.as_numpy_array()
-        return data
+        for batch in batched(stored, max(1, SHARD_READ_BYTES // self.codec.n_bytes)):
+            try:
+                buffers = self.store.get_ranges_sync(
+                    key,
+                    [RangeByteRequest(start, start + n) for start, n, _ in batch],
+                    prototype=self.prototype,
+                    max_gap_bytes=config.sharding_coalesce_max_gap_bytes,
+                    max_coalesced_bytes=config.sharding_coalesce_max_bytes,
+                )
+            except BaseExceptionGroup as group:
+                # Fetches of several parts fail together; what made them fail is what callers look for.
+                raise first_of(group) from group
+            for i, buffer in buffers:
+                yield batch[i][2], buffer.as_numpy_array()
 
     def write(self, box: Box, pixels: NDArray[Any]) -> None:
         """Set the whole write units of `box`; those that hold only fill are deleted."""
@@ -240,21 +251,11 @@ class _Files:
         return self.room[:done]
 
 
-def _whole(
-    shard: NDArray[np.uint8] | None, index: ShardIndex, cells: dict[Shape, Box]
-) -> dict[Shape, NDArray[np.uint8]] | None:
-    """Return the encoded bytes of the chunks of a whole shard; None where there is no shard."""
-    if shard is None:
-        return None
-    spans = index.read(index.in_shard(shard))
-    return {cell: shard[start : start + n] for cell, (start, n) in _stored(spans, cells)}
-
-
-def _stored(spans: Spans, cells: dict[Shape, Box]) -> Iterator[tuple[Shape, tuple[int, int]]]:
+def _spans(spans: Spans, cells: Iterable[Shape]) -> Iterator[tuple[Shape, int, int]]:
+    """Yield each cell with the first byte and the number of bytes of its chunk."""
     for cell in cells:
         start, n = spans[cell].tolist()
-        if start != MISSING:
-            yield cell, (start, n)
+        yield cell, start, n
 
 
 def _cells(box: Box, size: Shape, first: Shape = ()) -> Iterator[tuple[Shape, Box]]:

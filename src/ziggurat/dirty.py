@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from ziggurat.chunkgrid import ChunkGrid
 from ziggurat.grid import Shape
 from ziggurat.regions import Boxes
-from ziggurat.stages import Stage, Step
+from ziggurat.stages import Stage
+from ziggurat.steps import Step
 
 __all__ = ["Dirty", "DirtyUnits", "dirty_units", "plan_dirty"]
 

@@ -20,12 +20,11 @@ from ziggurat.chunkaxis import ChunkAxis
 from ziggurat.cluster import check_client, check_workers, needs_threads, run_distributed, warn_of_threads
 from ziggurat.errors import ModeError, StoppedError
 from ziggurat.graph import RunInGraph, Told, Wanted, every, make_graph, run_in_graph
-from ziggurat.grid import Shape, cut_units
+from ziggurat.grid import Shape, cut_units, write_block
 from ziggurat.handle import Handle
 from ziggurat.planning import Plan, Task
 from ziggurat.policy import counted_retries
 from ziggurat.runtime import zarr_settings, zarr_threads
-from ziggurat.stages import write_block
 
 _READ_BYTES = 8 << 20
 """Of the source that one thread reads at a time, when all of it is read into memory."""

@@ -14,7 +14,8 @@ from ziggurat.boxes import Box, cut, intersect, n_pixels
 from ziggurat.dirty import dirty_units
 from ziggurat.grid import Level, Shape, ceil_div
 from ziggurat.regions import Boxes, as_box
-from ziggurat.stages import Stage, Step
+from ziggurat.stages import Stage
+from ziggurat.steps import Step
 
 __all__ = ["Bundle", "batches", "bundles", "cells_by_unit", "n_gets", "n_requests"]
 

@@ -10,7 +10,21 @@ from ziggurat.boxes import Box, cut, n_pixels, of_shape
 from ziggurat.chunkaxis import ChunkAxis
 from ziggurat.chunkgrid import ChunkGrid
 
-__all__ = ["Level", "Shape", "ceil_div", "cut_units", "each_unit", "grid_shape", "is_whole", "round_up", "snap"]
+__all__ = [
+    "SHARD_READ_BYTES",
+    "Level",
+    "Shape",
+    "ceil_div",
+    "cut_units",
+    "each_unit",
+    "grid_shape",
+    "is_whole",
+    "round_up",
+    "snap",
+]
+
+SHARD_READ_BYTES = 8 << 20
+"""Bytes of pixels in the chunks of a shard that are fetched at once, where they are used one by one; or one chunk."""
 
 type Shape = tuple[int, ...]
 
@@ -157,3 +171,14 @@ def cut_units(box: Box, level: Level, size: Sequence[int]) -> Iterator[Box]:
 def each_unit(box: Box, level: Level) -> Iterator[Box]:
     """Cut a `box` of whole write units into single ones."""
     return cut_units(box, level, level.unit if level.cuts is None else (1,) * len(box))
+
+
+def write_block(level: Level, block: Shape, ceiling: int) -> Shape:
+    """Return the largest box of whole units of `block` under the ceiling, but at least one unit."""
+    size = tuple(min(u, b) for u, b in zip(level.unit, block, strict=True))
+    for axis in reversed(range(len(block))):
+        n_units = max(1, ceiling // max(1, level.bytes_of(size)))
+        size = (*size[:axis], min(block[axis], size[axis] * n_units), *size[axis + 1 :])
+        if size[axis] < block[axis]:
+            break
+    return size

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ziggurat.dirty import COUNTED_UNITS, dirty_units, n_meetings
 from ziggurat.grid import Level, ceil_div
 from ziggurat.regions import Boxes, as_boxes
-from ziggurat.stages import Step
+from ziggurat.steps import Step
 from ziggurat.text import format_bytes, format_shape
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from typing import Literal
 from ziggurat.boxes import Box
 from ziggurat.dirty import Dirty, plan_dirty
 from ziggurat.gathering import n_requests
-from ziggurat.grid import Level, Shape
-from ziggurat.kernels import scratch_bytes
+from ziggurat.grid import Level, Shape, write_block
 from ziggurat.plan_face import plan_html
 from ziggurat.regions import Boxes, coverage, push_up
-from ziggurat.stages import Stage, Step, plan_stage, source_box, write_block
+from ziggurat.stages import Stage, plan_stage, source_box
+from ziggurat.steps import Step
 from ziggurat.text import align, format_bytes, format_shape
 
 __all__ = ["Limits", "Mode", "Plan", "Task", "make_plan"]
@@ -149,7 +149,7 @@ class Plan:
         """Live bytes of one task, at most; of the whole work where everything is built in memory."""
         if self.stages:
             return max(s.peak_bytes for s in self.stages)
-        return max((_in_memory_bytes(s) for s in self.steps), default=0) if not self.is_regional else 0
+        return max((s.in_memory_bytes for s in self.steps), default=0) if not self.is_regional else 0
 
     def tasks(self, i: int) -> Iterator[Task]:
         """Yield the tasks of stage `i`."""
@@ -288,11 +288,6 @@ def _stages(steps: Sequence[Step], limits: Limits) -> tuple[Stage, ...]:
         left -= stages[-1].n_tasks
         first = stages[-1].last + 1
     return tuple(stages)
-
-
-def _in_memory_bytes(step: Step) -> int:
-    scratch = scratch_bytes(step.method, step.edges, step.source.dtype, step.target.shape)
-    return step.source.nbytes + 2 * step.target.nbytes + scratch
 
 
 def _geometry(step: Step) -> str:

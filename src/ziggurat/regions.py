@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ziggurat.boxes import Box
 from ziggurat.errors import RegionError
 from ziggurat.grid import Level, Shape
-from ziggurat.stages import Step
+from ziggurat.steps import Step
 
 __all__ = ["Boxes", "as_box", "as_boxes", "coverage", "normalize", "push_up"]
 

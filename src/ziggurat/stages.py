@@ -17,11 +17,12 @@ from itertools import islice
 from ziggurat.boxes import Box, Interval, around
 from ziggurat.chunkaxis import ChunkAxis
 from ziggurat.chunkgrid import ChunkGrid
-from ziggurat.geometry import Edge, Edges, halo, own, window
-from ziggurat.grid import Level, Shape, ceil_div, grid_shape, round_up
+from ziggurat.geometry import Edge, own
+from ziggurat.grid import SHARD_READ_BYTES, Level, Shape, ceil_div, grid_shape, round_up, write_block
 from ziggurat.kernels import scratch_bytes
+from ziggurat.steps import Step
 
-__all__ = ["Stage", "Step", "plan_stage", "source_box", "write_block"]
+__all__ = ["Stage", "plan_stage", "source_box"]
 
 ONE_TASK_BYTES = 32 << 20
 """A source of at most this many bytes (or four ceilings) is one task: more would cost more than they gain."""
@@ -34,42 +35,6 @@ MIN_BLOCKS = 64
 
 CEILINGS = 8
 """How many ceilings a task may hold where grids do not nest, to decode less."""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What leads from one level to the next: the two levels, the geometry and the method."""
-
-    source: Level
-    target: Level
-    edges: Edges
-    method: str
-    nodata: float | int | None = None
-
-    @property
-    def halos(self) -> Shape:
-        """Source pixels read beyond the span, per axis."""
-        return tuple(halo(self.method, e) for e in self.edges)
-
-    @property
-    def takes_chunks(self) -> bool:
-        """Whether each source chunk can be reduced alone: no window crosses the border of one."""
-        axes = zip(self.edges, self.source.chunks.axes, strict=True)
-        return not any(self.halos) and all(e.q == 1 and chunks.divides(e.p) for e, chunks in axes)
-
-    def window(self, box: Box) -> Box:
-        """Return the source box that the target `box` is computed from."""
-        return window(self.edges, box, self.halos)
-
-    def window_bytes(self, shape: Shape) -> int:
-        """Return the bytes of the largest window of a target box of `shape` pixels."""
-        axes = zip(self.edges, shape, self.halos, strict=True)
-        return self.source.bytes_of([min(e.n, ceil_div(t * e.p, e.q) + (e.q > 1) + 2 * h) for e, t, h in axes])
-
-    def sent(self, box: Box) -> Box:
-        """Return the targets that the owned source `box` yields; empty where it holds only trailing pixels."""
-        axes = zip(self.edges, box, strict=True)
-        return tuple((min(e.m, a * e.q // e.p), e.m if b == e.n else min(e.m, b * e.q // e.p)) for e, (a, b) in axes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +123,7 @@ def _nested(run: Sequence[Step], ceiling: int, tasks_left: int) -> _Layout | Non
     """Lay out as many levels as nest, fit and leave enough blocks; None where not even the first nests."""
     if any(run[0].halos) or not (run[0].source.is_regular and run[0].target.is_regular):
         return None
-    limit = max(ceiling, _unit_bytes(run[0]))
+    limit = max(ceiling, run[0].unit_bytes)
     align = _alignments(run[:1])[0]
     if run[0].target.bytes_of(align) > limit:
         fits_together = run[0].target.bytes_of(align) <= CEILINGS * limit
@@ -189,7 +154,7 @@ def _nest(run: Sequence[Step], ceiling: int) -> _Layout:
 
 
 def _fits(run: Sequence[Step], layout: _Layout, ceiling: int, wanted: int) -> bool:
-    units = [_unit_bytes(s) for s in run]
+    units = [s.unit_bytes for s in run]
     aligns = [s.target.bytes_of(a) for s, a in zip(run, _alignments(run), strict=True)]
     blocks = [s.target.bytes_of(b) for s, b in zip(run, layout.blocks, strict=True)]
     return (
@@ -305,21 +270,6 @@ def _cuts(units: ChunkAxis, block: int, piece: int) -> Iterator[Interval]:
         yield from ((a, min(stop, a + piece)) for a in range(start, stop, piece))
 
 
-def _unit_bytes(step: Step) -> int:
-    return step.target.bytes_of(step.target.clipped_unit)
-
-
-def write_block(level: Level, block: Shape, ceiling: int) -> Shape:
-    """Return the largest box of whole units of `block` under the ceiling, but at least one unit."""
-    size = tuple(min(u, b) for u, b in zip(level.unit, block, strict=True))
-    for axis in reversed(range(len(block))):
-        n_units = max(1, ceiling // max(1, level.bytes_of(size)))
-        size = (*size[:axis], min(block[axis], size[axis] * n_units), *size[axis + 1 :])
-        if size[axis] < block[axis]:
-            break
-    return size
-
-
 def _tasks(level: Level, block: Shape, tasks_left: int) -> tuple[Shape, Shape]:
     """Return pixels per task and tasks per axis: blocks, doubled along the least grouped axis until few enough."""
     step = block
@@ -335,16 +285,14 @@ def _peak_bytes(run: Sequence[Step], layout: _Layout, writes: Sequence[Shape]) -
     source = run[0].source
     piece = run[0].window_bytes(layout.piece)
     blocks = [s.target.bytes_of(b) for s, b in zip(run, layout.blocks, strict=True)]
-    read = max(piece, source.bytes_of(source.chunk)) + 2 * source.bytes_of(source.chunk)
+    shard = min(SHARD_READ_BYTES, source.bytes_of(source.unit)) if source.is_sharded else 0
+    read = max(piece, shard, source.bytes_of(source.chunk)) + 2 * source.bytes_of(source.chunk)
     write = max(3 * s.target.bytes_of(s.target.unit) + s.target.bytes_of(w) for s, w in zip(run, writes, strict=True))
-    boxes = [layout.piece, *layout.blocks[:-1]]
+    # What is reduced at once: a piece of the first level, what one block below yields of those above.
+    children = zip(run[1:], layout.blocks[:-1], strict=True)
+    yields = [tuple(ceil_div(b * e.q, e.p) for b, e in zip(block, s.edges, strict=True)) for s, block in children]
     scratch = max(
-        scratch_bytes(s.method, s.edges, s.source.dtype, _reduced(s, b, i))
-        for i, (s, b) in enumerate(zip(run, boxes, strict=True))
+        scratch_bytes(s.method, s.edges, s.source.dtype, shape)
+        for s, shape in zip(run, [layout.piece, *yields], strict=True)
     )
     return 2 * piece + sum(blocks) + max(read, write) + scratch
-
-
-def _reduced(step: Step, box: Shape, i: int) -> Shape:
-    """Return the targets reduced at once: a piece of the first level, what one child block yields above."""
-    return box if i == 0 else tuple(ceil_div(b * e.q, e.p) for b, e in zip(box, step.edges, strict=True))
