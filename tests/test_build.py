@@ -17,7 +17,16 @@ from zarr.storage import LocalStore, MemoryStore, ZipStore
 
 import ziggurat as zg
 from reference import reference
-from ziggurat.errors import DTypeError, GeometryError, LevelError, MetadataError, MethodError, ModeError, StoreError
+from ziggurat.errors import (
+    DTypeError,
+    GeometryError,
+    LevelError,
+    MemoryLimitError,
+    MetadataError,
+    MethodError,
+    ModeError,
+    StoreError,
+)
 from ziggurat.events import Finished, Progress
 from ziggurat.geometry import edges_from_factors
 from ziggurat.testing import CountingStore, tree_hash
@@ -591,3 +600,23 @@ def test_workers_of_a_client_build(tmp_path, verb):
         with pytest.raises(ModeError, match=r"distributed\.Client"):
             build(tmp_path / "a.zarr", mode="dask", client="tcp://127.0.0.1:1", overwrite=True)
     assert tree_hash(tmp_path) == before
+
+
+def test_what_the_scheduler_cannot_do_is_refused_before_the_old_image_is_gone(tmp_path):
+    from clusters import cluster
+
+    before = np.arange(100, dtype="uint16").reshape(10, 10)
+    zg.build(before, tmp_path / "a.zarr")
+    store = MemoryStore()
+    zg.build(before, store)
+    pixels = np.ones((4096, 4096), "uint16")
+    seen = tree_hash(tmp_path)
+    with cluster(1, memory_limit="8MiB") as client:
+        with pytest.raises(MemoryLimitError, match="memory_limit"):
+            zg.build(pixels, tmp_path / "a.zarr", mode="dask", client=client, overwrite=True)
+        with pytest.raises(MemoryLimitError, match="memory_limit"):
+            zg.build(pixels, tmp_path / "new.zarr", mode="dask")
+    with dask.config.set(scheduler="processes"), pytest.raises(StoreError, match="memory of this process"):
+        zg.build(pixels, store, mode="dask", overwrite=True)
+    assert tree_hash(tmp_path) == seen
+    assert (zg.open_pyramid(store)[0][...] == before).all()

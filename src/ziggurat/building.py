@@ -12,6 +12,7 @@ from ziggurat.api import Factors, limits
 from ziggurat.cascade import Record, Work
 from ziggurat.cluster import check_client
 from ziggurat.create import Place, default_creation
+from ziggurat.engines import check_scheduler
 from ziggurat.errors import GeometryError, ModeError
 from ziggurat.events import OnProgress
 from ziggurat.geometry import Stretch, edges_from_factors
@@ -23,11 +24,12 @@ from ziggurat.labels import label_given, label_place, register_label
 from ziggurat.layout import Layout
 from ziggurat.metadata import carried, datasets_of, label_of
 from ziggurat.opening import Where
-from ziggurat.planning import make_plan
+from ziggurat.planning import Plan, make_plan
 from ziggurat.pyramid import Pyramid
 from ziggurat.remote import Backend
 from ziggurat.sources import ArraySource, DaskSource, Source
 from ziggurat.steps import Step
+from ziggurat.store import is_in_memory
 
 if TYPE_CHECKING:
     import zarr
@@ -183,6 +185,7 @@ def build(
         label={"source": {"image": "../../"}} if image else label_of(given.attributes),
         attributes=carried(given.attributes, version),
     )
+    _check(given, new, place, nodata, mode, client)
     pyramid = new.create(place, overwrite, data)
     if image:
         register_label(image, str(where))
@@ -190,13 +193,27 @@ def build(
     return pyramid
 
 
-def _building(
+def _check(
+    given: Given,
+    new: NewImage,
+    place: Place,
+    nodata: float | int | None,
+    mode: Literal["auto", "numpy", "dask"],
+    client: Any,
+) -> None:
+    """Plan the work on an image of the same levels in memory: what cannot be done is refused before one is made."""
+    made, _ = _planned(given, new.rehearse(), new.layouts, nodata, mode)
+    if made.mode == "dask":
+        check_scheduler(made, client, is_in_memory(place.store))
+
+
+def _planned(
     given: Given,
     pyramid: Pyramid,
     layouts: Sequence[Layout],
     nodata: float | int | None,
     mode: Literal["auto", "numpy", "dask"],
-) -> Building:
+) -> tuple[Plan, Source]:
     source = given.source(pyramid.levels[0].clipped_unit, pyramid.settings)
     levels = (replace(source.level, name="data"), *pyramid.levels)
     allowed = limits()
@@ -206,7 +223,17 @@ def _building(
     steps = [Step(levels[0], levels[1], tuple(Stretch(n, n) for n in given.shape), "stride")]
     for a, b, layout in zip(levels[1:], levels[2:], layouts[1:], strict=False):
         steps.append(Step(a, b, edges_from_factors(a.shape, b.shape, layout.step), pyramid.method, nodata))
-    made = make_plan(pyramid.where, levels, steps, mode, allowed)
+    return make_plan(pyramid.where, levels, steps, mode, allowed), source
+
+
+def _building(
+    given: Given,
+    pyramid: Pyramid,
+    layouts: Sequence[Layout],
+    nodata: float | int | None,
+    mode: Literal["auto", "numpy", "dask"],
+) -> Building:
+    made, source = _planned(given, pyramid, layouts, nodata, mode)
     if made.mode == "numpy" and isinstance(source, DaskSource):
         # All of it at once, on the active scheduler.
         source = ArraySource(np.asarray(given.data.compute()), source.level.unit, pyramid.settings)

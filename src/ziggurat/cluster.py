@@ -18,7 +18,7 @@ from ziggurat.runtime import is_synchronous, zarr_threads
 from ziggurat.sidecar import sweep
 from ziggurat.text import format_bytes
 
-__all__ = ["check_client", "check_workers", "run_distributed", "warn_of_threads"]
+__all__ = ["check_client", "check_memory", "check_workers", "run_distributed", "warn_of_threads"]
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ def check_client(client: Any) -> Any:
     return client
 
 
-def check_workers(client: Any, work: Work, peak_bytes: int) -> None:
+def check_memory(client: Any, peak_bytes: int) -> None:
     """Compare what a plan needs with what the workers have, before anything is written.
 
     Raises
@@ -60,8 +60,7 @@ def check_workers(client: Any, work: Work, peak_bytes: int) -> None:
     MemoryLimitError
         When a worker's threads together may need more than its memory limit.
     """
-    workers = client.scheduler_info()["workers"]
-    for address, worker in workers.items():
+    for address, worker in client.scheduler_info()["workers"].items():
         limit, n_threads = worker["memory_limit"], worker["nthreads"]
         if limit and peak_bytes * n_threads > limit:
             raise MemoryLimitError(
@@ -69,6 +68,12 @@ def check_workers(client: Any, work: Work, peak_bytes: int) -> None:
                 f"have in {format_bytes(limit)}: give workers more memory_limit or fewer threads, or lower "
                 "dask.write_block_max_bytes (never below one write unit)"
             )
+
+
+def check_workers(client: Any, work: Work, peak_bytes: int) -> None:
+    """Check the workers' memory, and warn where zarr has fewer threads than they."""
+    check_memory(client, peak_bytes)
+    workers = client.scheduler_info()["workers"]
     busy = [address for address, worker in workers.items() if worker["nthreads"] > 1]
     if busy and needs_threads(work):
         found = client.run(zarr_threads, workers=busy, on_error="ignore")

@@ -17,8 +17,8 @@ from ziggurat.blocks import reduce_into
 from ziggurat.boxes import Box, slices
 from ziggurat.cascade import Record, Work, n_units, run_task, taken_requests
 from ziggurat.chunkaxis import ChunkAxis
-from ziggurat.cluster import check_client, check_workers, needs_threads, run_distributed, warn_of_threads
-from ziggurat.errors import ModeError, StoppedError
+from ziggurat.cluster import check_client, check_memory, check_workers, needs_threads, run_distributed, warn_of_threads
+from ziggurat.errors import ModeError, StoppedError, StoreError
 from ziggurat.graph import RunInGraph, Told, Wanted, every, make_graph, run_in_graph
 from ziggurat.grid import Shape, cut_units, write_block
 from ziggurat.handle import Handle
@@ -29,7 +29,16 @@ from ziggurat.runtime import zarr_settings, zarr_threads
 _READ_BYTES = 8 << 20
 """Of the source that one thread reads at a time, when all of it is read into memory."""
 
-__all__ = ["Scheduler", "chunk_size_bytes", "find_scheduler", "run_dask", "run_here", "run_numpy", "write_patch"]
+__all__ = [
+    "Scheduler",
+    "check_scheduler",
+    "chunk_size_bytes",
+    "find_scheduler",
+    "run_dask",
+    "run_here",
+    "run_numpy",
+    "write_patch",
+]
 
 
 def run_numpy(work: Work, writes: Sequence[Shape], told: Told) -> list[Record]:
@@ -157,6 +166,24 @@ def find_scheduler(work: Work, plan: Plan, client: Any = None) -> Scheduler:
     elif found.get is _threaded() and needs_threads(work):
         warn_of_threads(_n_threads(), zarr_threads())
     return found
+
+
+def check_scheduler(plan: Plan, client: Any, is_in_memory: bool) -> None:
+    """Refuse, before an image is made that it would write, a plan that the given or the active scheduler cannot run.
+
+    Raises
+    ------
+    StoreError, MemoryLimitError, ModeError
+        As `find_scheduler` does.
+    """
+    found = Scheduler(check_client(client).get, client) if client is not None else _active()
+    if is_in_memory and (found.client is not None or _uses_processes(found.get)):
+        raise StoreError(
+            f"{plan.where} is to lie in the memory of this process, where dask's workers cannot write it: "
+            "use mode='numpy', the threaded scheduler, or a directory"
+        )
+    if found.client is not None:
+        check_memory(found.client, plan.peak_bytes)
 
 
 def _active() -> Scheduler:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import zarr
+from zarr.storage import MemoryStore
 
 from ziggurat.create import Place, consolidated_anew, new_arrays
 from ziggurat.errors import StoreError
@@ -85,6 +86,10 @@ class NewImage:
             if not is_zip(place.store) and attributes:
                 group.update_attributes(attributes)
         return self._open(group, place)
+
+    def rehearse(self) -> Pyramid:
+        """Make the image in memory, where nothing of it is to stay: to plan on its levels before there are any."""
+        return self.create(Place(MemoryStore()))
 
     def _attributes(self, before: Mapping[str, Any]) -> dict[str, Any]:
         if self.version is None:
