@@ -91,6 +91,11 @@ def verify(
     Verification
         Which write units are stale: they differ, or cannot be decoded.
 
+    Notes
+    -----
+    Each stage computes its levels from the stored level below it. Units above a stale one are named with it where one
+    stage holds both; else they are judged by what is stored below them, and `repair` mends stage after stage.
+
     Examples
     --------
     >>> import zarr
