@@ -85,11 +85,9 @@ class ChunkCodec:
         Exception
             Whatever its codecs find wrong with it.
         """
-        for coder in reversed(self.coders[1:]):
-            data = coder.decode(data)
-        if self.coders:
-            first = self.coders[0]
-            data = _decode_blosc(first, data, room) if isinstance(first, numcodecs.Blosc) else first.decode(data)
+        for i, coder in reversed(list(enumerate(self.coders))):
+            is_blosc = isinstance(coder, numcodecs.Blosc)
+            data = _decode_blosc(coder, data, room if i == 0 else None) if is_blosc else coder.decode(data)
         pixels = np.frombuffer(data, np.uint8)
         if pixels.nbytes != self.n_bytes:
             raise StoreError(f"a chunk holds {pixels.nbytes} bytes of pixels instead of {self.n_bytes}: write it again")
@@ -120,12 +118,16 @@ def _coder(codec: Any) -> Coder | None:
     return found
 
 
-def _decode_blosc(coder: Any, data: Any, room: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Decode into `room`; blosc itself reads past the end of what was cut short, and gives garbage."""
+def _decode_blosc(coder: Any, data: Any, room: NDArray[np.uint8] | None) -> Any:
+    """Decode, into `room` if it is given; blosc reads past the end of what was cut short, and gives garbage."""
     # Bytes 4 to 7 of its header are the size of the pixels, 12 to 15 that of all it holds.
     n_bytes, _, n_encoded = np.frombuffer(data, "<u4", 3, 4).tolist() if len(data) >= _BLOSC_HEADER_BYTES else (0, 0, 0)
-    if n_encoded != len(data) or n_bytes > room.nbytes:
+    if n_encoded != len(data):
         raise StoreError(f"a chunk has {len(data)} bytes instead of {n_encoded}: it was cut short, write it again")
+    if room is None:
+        return coder.decode(data)
+    if n_bytes > room.nbytes:
+        raise StoreError(f"a chunk holds {n_bytes} bytes of pixels instead of {room.nbytes}: write it again")
     coder.decode(data, out=room[:n_bytes])
     return room[:n_bytes]
 

@@ -198,10 +198,10 @@ class Direct:
         """Say whether all pixels are fill, as zarr does: by bits where it is zero, and NaN is NaN."""
         if not any(pixels.strides):  # one pixel, seen in many places
             pixels = pixels[(slice(1),) * pixels.ndim]
-        fill, first = self.array.fill_value, pixels[(0,) * pixels.ndim]
-        if fill is None or (first != fill and first == first):
+        first = pixels[(0,) * pixels.ndim]
+        if first != self.fill and first == first:
             return False
-        return NDBuffer.from_ndarray_like(cast("Any", pixels)).all_equal(fill)
+        return NDBuffer.from_ndarray_like(cast("Any", pixels)).all_equal(self.fill)
 
     def _key(self, index: Shape) -> str:
         return self.prefix + self.array.metadata.encode_chunk_key(index)
