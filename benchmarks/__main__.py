@@ -5,6 +5,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 
 from benchmarks import results
@@ -21,8 +22,13 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--only", nargs="+", choices=list(PIECES), default=list(PIECES), metavar="PIECE")
     parser.add_argument("--smoke", action="store_true", help="smallest sizes: whether it runs, not how fast it is")
     parser.add_argument("--list", action="store_true", help="print the command lines and run nothing")
+    parser.add_argument("--minutes", type=float, default=1e6, metavar="M", help="begin no piece after that long")
     options = parser.parse_args(arguments)
+    until = time.monotonic() + 60 * options.minutes
     for name in options.only:
+        if time.monotonic() > until:
+            print(f"no time left for {name}")
+            continue
         command = _command(PIECES[name], options.smoke)
         print(shlex.join(["python", *command]), flush=True)
         if not options.list:

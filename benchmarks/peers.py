@@ -9,7 +9,7 @@ kind, and everyone has two threads. Contenders take turns.
 - topozarr: `downsample_level` of its engine, level by level.
 - ome-zarr and ngff-zarr have no rebuild: they write the whole image anew, level 0 too, and compare with "ours, new
   image", which is `zg.build` out of the same level 0. Chunks, shards and codec are those of the image.
-- "pixels" compares level 1 with ours. Differences of 1 are another rounding.
+- "pixels" compares level 1 with that of the first contender. Differences of 1 are another rounding.
 """
 
 import argparse
@@ -75,7 +75,7 @@ def _compare(record: Record, geometry: Geometry, options: argparse.Namespace, te
     found = take_turns(options.contender, options.repeat, run)
     for name, (runs, error) in found.items():
         labels = {"image": f"{geometry.name} {geometry.n_bytes >> 20} MiB", "contender": name}
-        record.add(labels, runs, error=error, pixels=_difference(level1.get(name), level1.get("ours")))
+        record.add(labels, runs, error=error, pixels=_difference(level1.get(name), level1.get(options.contender[0])))
 
 
 def _level1(image: Path) -> Any:

@@ -5,6 +5,7 @@ same, and our full rebuild. blosc-lz4, `linear`. "read" is what the plan says th
 """
 
 import argparse
+import itertools
 import json
 import random
 import sys
@@ -29,14 +30,16 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--count", nargs="+", type=int, default=COUNTS, metavar="N", help="of regions")
     options = parser.parse_args(arguments)
     record = Record("regions", options, arguments, ["ngio"])
-    for geometry in (g.at_most(options.size) for g in GEOMETRIES if g.name in options.geometry):
-        with tempfile.TemporaryDirectory(prefix="ziggurat-regions-", dir=options.directory) as temporary:
-            image = Path(temporary) / "image.zarr"
+    geometries = [g.at_most(options.size) for g in GEOMETRIES if g.name in options.geometry]
+    with tempfile.TemporaryDirectory(prefix="ziggurat-regions-", dir=options.directory) as temporary:
+        for geometry in geometries:
+            image = Path(temporary) / geometry.name
             make_image(image, geometry, "blosc-lz4")
             warm_page_cache(image)
             in_fresh_process("-m", "benchmarks.regions_contender", "ours, full", str(image), "[]")
-            for count in record.within(options.count, lambda count, name=geometry.name: f"{name}, {count}"):
-                _compare(record, geometry, image, count, options)
+        cases = list(itertools.product(options.count, geometries))
+        for count, geometry in record.within(cases, lambda case: f"{case[0]} regions, {case[1].name}"):
+            _compare(record, geometry, Path(temporary) / geometry.name, count, options)
     record.close()
 
 

@@ -39,8 +39,8 @@ MORE = {"pixels": "pixels", "error": "failed with"}
 def table(rows: Sequence[Row]) -> str:
     """Make a table in Markdown that lines up on a terminal.
 
-    Rows with the same labels but for `contender` are compared with the one whose contender is `OURS`, by their first
-    quantity; `times ours` is the median of the ratios in each round.
+    Rows with the same labels but for `contender` are compared with the first whose contender begins with `OURS`, by
+    their first quantity; `times ours` is the median of the ratios in each round.
     """
     labels = list(dict.fromkeys(key for row in rows for key in row["labels"]))
     quantities = list(dict.fromkeys(key for row in rows for run in row["runs"] for key in run))
@@ -93,8 +93,8 @@ def times_ours(row: Row, rows: Sequence[Row]) -> float | None:
 def _ours(row: Row, rows: Sequence[Row]) -> Row | None:
     if "contender" not in row["labels"]:
         return None
-    wanted = {**row["labels"], "contender": OURS}
-    return next((other for other in rows if other["labels"] == wanted), None)
+    group = [other for other in rows if {**other["labels"], "contender": ""} == {**row["labels"], "contender": ""}]
+    return next((other for other in group if other["labels"]["contender"].startswith(OURS)), None)
 
 
 def _times(row: Row, rows: Sequence[Row]) -> str:

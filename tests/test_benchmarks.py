@@ -74,6 +74,14 @@ def test_ratios_are_medians_of_the_rounds_and_errors_are_shown() -> None:
     ]
 
 
+def test_rows_of_other_cases_are_not_compared_and_any_of_ours_will_do() -> None:
+    planes, cubes = ([row("ours, new image", s), row("theirs", 6.0)] for s in (2.0, 3.0))
+    for other in cubes:
+        other["labels"] = {**other["labels"], "image": "cubes"}
+    ratios = [tables.times_ours(found, planes + cubes) for found in planes + cubes]
+    assert ratios == [1.0, 3.0, 1.0, 2.0]
+
+
 def test_a_table_without_ours_compares_nothing() -> None:
     assert "times ours" not in tables.table([row("theirs", 1.0)])
 
