@@ -16,14 +16,15 @@ ORDER = [
     *("errors", "text", "boxes", "geometry", "chunkaxis", "chunkgrid", "grid", "layout", "settings", "config"),
     *("_taps", "_jit", "_jit_ranks", "_jit_taps", "_generic", "_hot", "kernels"),
     *("steps", "stages", "regions", "dirty", "gathering", "plan_face", "planning"),
-    *("policy", "runtime", "counted", "remote", "retry", "store", "codecs", "shards", "direct", "handle", "sidecar"),
+    *("policy", "runtime", "watching", "counted", "remote", "retry", "store"),
+    *("codecs", "shards", "direct", "handle", "sidecar"),
     *("blocks", "cascade", "graph", "pulse", "cluster", "engines", "sources", "virtual", "mosaic", "streaming"),
     *("listing", "ngff", "geozarr", "metadata", "create", "provenance", "datatree"),
     *("changes", "roi", "tabular", "patches", "pictures", "planes", "faces", "places"),
     *("pyramid", "opening", "tables", "given", "image", "labels"),
     *("events", "report", "verification", "display", "tell", "job", "api", "complete", "building", "trees"),
     *("drawing", "previewing"),
-    *("readers", "details", "parsing", "watching", "testing", "demo", "serving", "viewing"),
+    *("readers", "details", "parsing", "testing", "demo", "serving", "viewing"),
     *("options", "cli_rebuild", "cli_images", "cli_preview", "cli_view", "cli"),
 ]
 

@@ -1,12 +1,12 @@
 """Counts what is asked of one array's store."""
 
-from collections.abc import AsyncIterator, Sequence
 from threading import Lock
-from typing import Any, Self, override
+from typing import Any, override
 
-from zarr.abc.store import ByteRequest, Store
-from zarr.core.buffer import Buffer, BufferPrototype
-from zarr.storage import LocalStore, WrapperStore
+from zarr.abc.store import Store
+from zarr.storage import LocalStore
+
+from ziggurat.watching import Operation, WatchedStore
 
 __all__ = ["CountedStore", "Requests", "local_root"]
 
@@ -46,7 +46,7 @@ class Requests:
         return found
 
 
-class CountedStore(WrapperStore[Store]):
+class CountedStore(WatchedStore):
     """Passes on what is asked of a store, and counts objects, or parts of them, that are read, set and deleted.
 
     What a retry policy below tries again is one request.
@@ -62,53 +62,11 @@ class CountedStore(WrapperStore[Store]):
     def __init__(self, store: Store, requests: Requests) -> None:
         super().__init__(store)
         self.requests = requests
-        self._sync: Any = store  # asked for what zarr's types do not promise of every store
 
     @override
-    def _with_store(self, store: Store) -> Self:
-        return type(self)(store, self.requests)
-
-    @override
-    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
-        self.requests.add(gets=1)
-        return await self._store.get(key, prototype, byte_range)
-
-    @override
-    def get_sync(
-        self, key: str, *, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
-    ) -> Buffer | None:
-        self.requests.add(gets=1)
-        found: Buffer | None = self._sync.get_sync(key, prototype=prototype, byte_range=byte_range)
-        return found
-
-    @override
-    async def get_ranges(
-        self, key: str, byte_ranges: Sequence[ByteRequest | None], *, prototype: BufferPrototype, **limits: int | None
-    ) -> AsyncIterator[Sequence[tuple[int, Buffer | None]]]:
-        # Not the wrapped store's: each merged fetch is one request, made by `get`.
-        given: dict[str, Any] = {name: limit for name, limit in limits.items() if limit is not None}
-        async for group in Store.get_ranges(self, key, byte_ranges, prototype=prototype, **given):
-            yield group
-
-    @override
-    async def set(self, key: str, value: Buffer) -> None:
-        self.requests.add(sets=1)
-        await self._store.set(key, value)
-
-    @override
-    def set_sync(self, key: str, value: Buffer) -> None:
-        self.requests.add(sets=1)
-        self._sync.set_sync(key, value)
-
-    @override
-    async def delete(self, key: str) -> None:
-        self.requests.add(sets=1)
-        await self._store.delete(key)
-
-    @override
-    def delete_sync(self, key: str) -> None:
-        self.requests.add(sets=1)
-        self._sync.delete_sync(key)
+    def _before(self, operation: Operation, key: str) -> None:
+        if operation != "list":
+            self.requests.add(gets=operation == "get", sets=operation != "get")
 
 
 def local_root(store: Store) -> tuple[str, Requests] | None:

@@ -1,4 +1,4 @@
-"""A zarr store around another that hears of each request, on whichever path zarr makes it; for `ziggurat.testing`."""
+"""A zarr store around another that hears of each request, on whichever path zarr makes it."""
 
 import copy
 from collections import Counter
