@@ -7,6 +7,8 @@ from typing import Any
 from benchmarks.tables import QUANTITIES, Row, first_quantity, median
 
 CONTENDER = "contender"
+# Where the longest bar is so many times the shortest, lengths are logarithms.
+WIDE = 100
 
 
 def draw(rows: Sequence[Row], path: Path) -> bool:
@@ -47,7 +49,10 @@ def _bars(axes: Any, rows: Sequence[Row], quantity: str) -> None:
         position += 1
     axes.set_yticks(list(ticks), list(ticks.values()))
     axes.invert_yaxis()
-    axes.set_xlabel(QUANTITIES[quantity][0] if quantity in QUANTITIES else quantity.replace("_", " "))
+    values = [median(row, quantity) or 0.0 for row in rows]
+    logarithmic = min(values) > 0 and max(values) > WIDE * min(values)
+    axes.set_xscale("log" if logarithmic else "linear")
+    axes.set_xlabel(QUANTITIES[quantity][0] + (", logarithmic" if logarithmic else ""))
     axes.spines[["top", "right"]].set_visible(False)
     if contenders != [""]:
         from matplotlib.patches import Patch

@@ -57,6 +57,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--window", nargs="+", default=list(WINDOWS), help="'1x2x2', '3x3', 'stretch' too")
     options = parser.parse_args(arguments)
     record = Record("kernels", options, arguments, ["tensorstore", "tinybrain", "scikit-image"])
+    record.content["chart"] = {"dtype": options.dtype[len(options.dtype) // 2]}  # All of them would be a yard.
     for case in record.within(_cases(options), " ".join):
         source = source_of(case, options.size)
         for name, (runs, error) in _turns(case, source, options).items():

@@ -61,8 +61,9 @@ def _section(piece: str, file: Path, into: Path) -> str:
         parts.append(table(found["rows"]))
     if found.get("text"):
         parts.append(f"```text\n{found['text'].strip()}\n```")
-    if charts.draw(found["rows"], chart):
-        parts.append(f"![Bars of the table above](charts/{chart.name})")
+    only = found.get("chart", {})
+    if charts.draw([row for row in found["rows"] if only.items() <= row["labels"].items()], chart):
+        parts.append(f"![{' '.join(['Bars of the table above', *only.values()])}](charts/{chart.name})")
     parts += [f"- Missing: {what}." for what in found["missing"]]
     return "\n\n".join(part for part in parts if part) + "\n"
 

@@ -28,6 +28,8 @@ QUANTITIES: dict[str, tuple[str, Callable[[float], str]]] = {
     "n_levels": ("levels", "{:.0f}".format),
     "n_tasks": ("tasks", "{:.0f}".format),
     "n_stages": ("stages", "{:.0f}".format),
+    "n_requests": ("requests", "{:.0f}".format),
+    "n_planned": ("planned", "{:.0f}".format),
     "read_bytes": ("read, MiB", lambda n: f"{n / MIB:.3g}"),
     "gb_per_s": ("GB/s", "{:.2f}".format),
     "ms": ("ms", "{:.3g}".format),

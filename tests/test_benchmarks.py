@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from benchmarks import pieces, results, tables
+from benchmarks.collect import parsed
 from benchmarks.record import about
 
 HERE = Path(results.__file__).parent
@@ -80,6 +81,22 @@ def test_rows_of_other_cases_are_not_compared_and_any_of_ours_will_do() -> None:
         other["labels"] = {**other["labels"], "image": "cubes"}
     ratios = [tables.times_ours(found, planes + cubes) for found in planes + cubes]
     assert ratios == [1.0, 3.0, 1.0, 2.0]
+
+
+def test_printed_tables_become_rows_and_the_rest_stays_text() -> None:
+    text = """20 ms per request, 2 threads
+image          contender    wall, s  growth, MiB
+small chunks        ours       0.88        1,024
+small chunks        ngio      failed: a   b   c
+other table      chunks       s
+1-D             1000000    2.47
+"""
+    rows, rest = parsed(text)
+    expected = row("ours", 0.88)
+    expected["labels"]["image"] = "small chunks"
+    expected["runs"][0]["growth_bytes"] = 2**30
+    assert rows == [expected]
+    assert [line.split()[0] for line in rest.splitlines()] == ["20", "small", "other", "1-D"]
 
 
 def test_a_table_without_ours_compares_nothing() -> None:
