@@ -9,7 +9,6 @@ from ziggurat.boxes import Box
 from ziggurat.dirty import Dirty, plan_dirty
 from ziggurat.gathering import n_requests
 from ziggurat.grid import Level, Shape, write_block
-from ziggurat.plan_face import plan_html
 from ziggurat.regions import Boxes, coverage, push_up
 from ziggurat.stages import Stage, plan_stage, source_box
 from ziggurat.steps import Step
@@ -187,6 +186,8 @@ class Plan:
 
     def _repr_html_(self) -> str:
         """Return the plan for notebooks: a picture of what is read, rebuilt and left of each level."""
+        from ziggurat.plan_face import plan_html
+
         return plan_html(self)
 
     def _asks(self) -> str:

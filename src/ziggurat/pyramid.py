@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ziggurat.boxes import Box, shape_of
 from ziggurat.changes import add_mark, locked
-from ziggurat.datatree import to_datatree
 from ziggurat.engines import write_patch
 from ziggurat.errors import DTypeError, LevelError, ReadOnlyError
-from ziggurat.faces import pyramid_html
 from ziggurat.grid import Level
 from ziggurat.handle import Handle
 from ziggurat.ngff import Image
@@ -91,6 +89,8 @@ class Pyramid:
 
     def _repr_html_(self) -> str:
         """Return the levels for notebooks, with small pictures of them."""
+        from ziggurat.faces import pyramid_html
+
         return pyramid_html(self)
 
     def set_array(self, patch: Any, region: Any = None, *, lock_timeout_s: float = 600.0) -> None:
@@ -189,6 +189,8 @@ class Pyramid:
         The pixels are lazy dask arrays, one chunk per write unit. Spatial axes and time have coordinates, in the units
         that their attributes name. `ziggurat.from_datatree` writes such a tree.
         """
+        from ziggurat.datatree import to_datatree
+
         return to_datatree(self)
 
     def boxes(self, regions: Iterable[Any]) -> Boxes:
