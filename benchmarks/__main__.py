@@ -2,7 +2,6 @@
 
 import argparse
 import shlex
-import signal
 import subprocess
 import sys
 import time
@@ -10,7 +9,7 @@ from collections.abc import Sequence
 
 from benchmarks import results
 from benchmarks.pieces import PIECES, PRINTING, Piece
-from benchmarks.processes import ROOT
+from benchmarks.processes import ROOT, stop
 
 # A piece begins nothing new when its time is up; what it is at may take as long again.
 PATIENCE = 2.0
@@ -50,8 +49,7 @@ def _run(command: Sequence[str], seconds: float) -> None:
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGINT)  # It removes its images on the way out.
-        process.wait()
+        stop(process)
         print(f"stopped after {seconds:.0f} s; what was measured before is kept", flush=True)
 
 

@@ -2,13 +2,12 @@
 
 import argparse
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.processes import ROOT
+from benchmarks.processes import ROOT, stop
 from benchmarks.record import Record
 from benchmarks.tables import MIB, QUANTITIES
 
@@ -31,7 +30,7 @@ def main(arguments: Sequence[str]) -> None:
     try:
         text, _ = done.communicate(timeout=given.seconds)
     except subprocess.TimeoutExpired:
-        done.send_signal(signal.SIGINT)  # It removes its images on the way out.
+        stop(done)
         text, _ = done.communicate()
         record.content["missing"] = [f"what comes after the last line: it was stopped after {given.seconds:.0f} s"]
     else:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import traceback
@@ -33,6 +34,16 @@ def in_fresh_process(
     )
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answer
+
+
+def stop(process: subprocess.Popen[Any]) -> None:
+    """Interrupt a benchmark, which then removes its images, and end it where it does not listen."""
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:  # A shell lets what it runs in the background ignore interrupts.
+        process.kill()
+        process.wait()
 
 
 def answer(work: Callable[[], Run]) -> None:

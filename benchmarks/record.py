@@ -60,10 +60,11 @@ class Record:
             "machine": machine(),
             "versions": {"Python": platform.python_version(), **_versions([*PACKAGES, *versions])},
             "conditions": "",
-            "missing": ["whatever is not shown: the run did not come to its end"],
+            "missing": ["what is not shown: the run did not come to its end"],
             "rows": [],
         }
         self._missing: list[str] = []
+        self.save()  # Else a run that fails would leave the figures of the one before it.
 
     def within[T](self, cases: Iterable[T], name: Callable[[T], str] = str) -> Iterator[T]:
         """Go through the cases while there is time; the names of the others are kept as missing."""
@@ -101,9 +102,10 @@ def about(module: str) -> str:
 
 def machine() -> str:
     """Cores, processor, memory."""
-    cpu = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
+    listed = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    models = [line.partition(":")[2].strip() for line in listed if line.startswith("model name")]
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return f"{os.cpu_count()} cores, {cpu.split(':')[1].strip()}, {memory_bytes / 2**30:.0f} GiB, {platform.system()}"
+    return f"{os.cpu_count()} cores, {(models or [platform.machine()])[0]}, {memory_bytes / 2**30:.0f} GiB, {platform.system()}"
 
 
 def _versions(packages: Iterable[str]) -> dict[str, str]:

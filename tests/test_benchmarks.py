@@ -5,13 +5,13 @@ import re
 import shlex
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import pieces, results, tables
+from benchmarks import pieces, record, results, tables
 from benchmarks.collect import parsed
-from benchmarks.record import about
 
 HERE = Path(results.__file__).parent
 KEPT = sorted((HERE / "results").glob("*.json"))
@@ -54,6 +54,33 @@ def test_records_belong_to_a_piece_and_are_small(file: Path) -> None:
     assert file.stem in pieces.PIECES
     assert file.stat().st_size < 100_000
     assert json.loads(file.read_text())["versions"]["zarr"]
+
+
+def test_a_run_that_was_stopped_leaves_its_rows_and_says_that_there_are_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record, "RESULTS", tmp_path / "results")
+    options = Namespace(name="sparse", seconds=1e9)
+    begun = record.Record("sparse", options, ["--repeat", "1"])
+    results.compose(tmp_path / "results", tmp_path)
+    assert "Missing: what is not shown" in (tmp_path / "RESULTS.md").read_text()
+    begun.add({"image": "small", "contender": "ours"}, [{"wall_s": 0.25, "growth_bytes": 2**20}])
+    results.compose(tmp_path / "results", tmp_path)
+    text = (tmp_path / "RESULTS.md").read_text()
+    assert "| small | ours      | 0.25    | 1           |" in text
+    assert "Missing: what is not shown" in text and "python -m benchmarks.sparse --repeat 1" in text
+    begun.close()
+    results.compose(tmp_path / "results", tmp_path)
+    assert "Missing: what is not shown" not in (tmp_path / "RESULTS.md").read_text()
+
+
+def test_cases_that_the_time_does_not_suffice_for_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "RESULTS", tmp_path)
+    late = record.Record("sparse", Namespace(name="sparse", seconds=0.0), [])
+    assert list(late.within(["planes", "cubes"])) == []
+    late.close()
+    missing = json.loads((tmp_path / "sparse.json").read_text())["missing"]
+    assert missing == ["planes: the time was up", "cubes: the time was up"]
 
 
 def test_ratios_are_medians_of_the_rounds_and_errors_are_shown() -> None:
@@ -109,4 +136,4 @@ def test_a_piece_leaves_the_record_it_is_named_after(piece: pieces.Piece) -> Non
     for options in map(shlex.split, (piece.options, piece.smoke)):
         named = options[options.index("--name") + 1] if "--name" in options else piece.module
         assert named == name
-    assert about(piece.module)
+    assert record.about(piece.module)
