@@ -105,7 +105,8 @@ def machine() -> str:
     listed = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     models = [line.partition(":")[2].strip() for line in listed if line.startswith("model name")]
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return f"{os.cpu_count()} cores, {(models or [platform.machine()])[0]}, {memory_bytes / 2**30:.0f} GiB, {platform.system()}"
+    model = models[0] if models else platform.machine()
+    return f"{os.cpu_count()} cores, {model}, {memory_bytes / 2**30:.0f} GiB, {platform.system()}"
 
 
 def _versions(packages: Iterable[str]) -> dict[str, str]:
