@@ -72,6 +72,28 @@ def test_a_task_takes_what_was_promised(geometry, method, config, tmp_path, monk
     assert zg.plan(larger, method=method, mode="dask").peak_bytes <= 1.5 * plan.peak_bytes
 
 
+@pytest.mark.parametrize("compressors", [None, "auto"])
+@pytest.mark.parametrize(
+    ("chunks", "shards"),
+    [((256, 1024), None), ((512, 1024), None), ((64, 64), None), ((64, 64), (512, 1024)), ((600, 1100), None)],
+)
+def test_what_is_built_in_memory_takes_what_was_promised(chunks, shards, compressors, tmp_path, monkeypatch):
+    monkeypatch.setattr(kernels, "_NUMBA_PAYS_BYTES", 0)
+    monkeypatch.setattr("os.cpu_count", lambda: 16)
+    group = zarr.create_group(tmp_path)
+    options = {"dtype": "f8", "compressors": compressors}
+    fine = group.create_array("0", shape=(512, 1024), chunks=chunks, shards=shards, **options)
+    coarse = group.create_array("1", shape=(256, 512), chunks=(64, 64), **options)
+    fine[...] = np.random.default_rng(0).random(fine.shape)
+    plan = zg.plan([fine, coarse], method="mean", mode="numpy")
+    zg.plan([fine, coarse], method="mean", mode="numpy").run()  # imports
+    tracemalloc.start()
+    plan.run()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < plan.peak_bytes
+
+
 PETABYTE = {
     "2-D": [tuple(22_400_000 >> k for _ in range(2)) for k in range(10)],
     "3-D": [tuple(80_000 >> k for _ in range(3)) for k in range(8)],

@@ -20,14 +20,11 @@ from ziggurat.chunkaxis import ChunkAxis
 from ziggurat.cluster import check_client, check_memory, check_workers, needs_threads, run_distributed, warn_of_threads
 from ziggurat.errors import ModeError, StoppedError, StoreError
 from ziggurat.graph import RunInGraph, Told, Wanted, every, make_graph, run_in_graph
-from ziggurat.grid import Shape, cut_units, write_block
+from ziggurat.grid import SHARD_READ_BYTES, Shape, cut_units, write_block
 from ziggurat.handle import Handle
 from ziggurat.planning import Plan, Task
 from ziggurat.policy import counted_retries
 from ziggurat.runtime import zarr_settings, zarr_threads
-
-_READ_BYTES = 8 << 20
-"""Of the source that one thread reads at a time, when all of it is read into memory."""
 
 __all__ = [
     "Scheduler",
@@ -75,9 +72,11 @@ def _read_whole(source: Handle) -> NDArray[Any]:
     if not isinstance(source, Handle) or not source.gives_chunks:
         return source.read(level.box)
     pixels = np.empty(level.shape, source.dtype)
-    boxes = cut_units(level.box, level, write_block(level, level.shape, _READ_BYTES))
+    boxes = cut_units(level.box, level, write_block(level, level.shape, SHARD_READ_BYTES))
     contexts = ((copy_context(), box) for box in boxes)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    # Together they hold a quarter of the level beside it, as planned.
+    n_threads = max(1, min(os.cpu_count() or 1, level.nbytes // (4 * level.reader_bytes)))
+    with ThreadPoolExecutor(n_threads) as pool:
         # Retries are counted in the context of whoever reads.
         list(pool.map(lambda each: each[0].run(source.read, each[1], pixels[slices(each[1])]), contexts))
     return pixels

@@ -116,6 +116,15 @@ class Level:
         return self.unit != self.chunk
 
     @property
+    def reader_bytes(self) -> int:
+        """Bytes that whoever reads chunk by chunk holds: one as it is stored, or a part of its shard, and decoded.
+
+        Decoded twice: codecs other than blosc take memory of their own.
+        """
+        chunk, unit = self.bytes_of(self.chunk), self.bytes_of(self.unit)
+        return max(chunk, min(unit, SHARD_READ_BYTES)) + 2 * chunk
+
+    @property
     def clipped_unit(self) -> Shape:
         """Pixels of the largest write unit that the array really has."""
         return tuple(min(u, n) for u, n in zip(self.unit, self.shape, strict=True))

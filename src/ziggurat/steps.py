@@ -38,9 +38,10 @@ class Step:
 
     @property
     def in_memory_bytes(self) -> int:
-        """Live bytes of a step whose source and target are held whole."""
+        """Live bytes of a step whose source, which is read by several threads, and target are held whole."""
         scratch = scratch_bytes(self.method, self.edges, self.source.dtype, self.target.shape)
-        return self.source.nbytes + 2 * self.target.nbytes + scratch
+        reading = max(self.source.reader_bytes, self.source.nbytes // 4)
+        return self.source.nbytes + reading + 2 * self.target.nbytes + scratch
 
     def window(self, box: Box) -> Box:
         """Return the source box that the target `box` is computed from."""
