@@ -168,6 +168,25 @@ def test_chunks_of_another_size_are_refused():
             Direct.of(array).read(((0, array.size),), np.empty(array.size, "uint16"))
 
 
+def test_large_shards_are_fetched_in_stretches_gaps_included(monkeypatch):
+    monkeypatch.setattr("ziggurat.direct.SHARD_READ_BYTES", 1000)
+    store = MemoryStore()
+    array = zarr.create_array(store, shape=(6400,), chunks=(100,), shards=(6400,), dtype="uint8", compressors=None)
+    array[...] = pixels = np.arange(6400).astype("uint8") | 1
+    lengths, get = [], store.get_sync
+
+    def get_sync(key, *, prototype=None, byte_range=None):
+        found = get(key, prototype=prototype, byte_range=byte_range)
+        lengths.append(len(found))
+        return found
+
+    monkeypatch.setattr(store, "get_sync", get_sync)
+    cells = {(0,): [(i,) for i in range(0, 64, 3)]}
+    for _, ((start, stop),), found in Direct.of(array).gather(cells):
+        assert is_equal(found, pixels[start:stop])
+    assert max(lengths[1:]) <= 1000
+
+
 def test_unknown_codecs_are_left_to_zarr():
     array = zarr.create_array(
         MemoryStore(), shape=(4, 6), chunks=(2, 3), dtype="uint16", filters=[TransposeCodec(order=(1, 0))]

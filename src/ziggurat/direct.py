@@ -8,7 +8,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import batched, product
+from itertools import product
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -144,11 +144,11 @@ class Direct:
     def _ranges(
         self, key: str, spans: list[tuple[Shape, int, int]]
     ) -> Iterator[tuple[Shape, NDArray[np.uint8] | None]]:
-        """Yield the bytes of chunks in the order in which they lie, `SHARD_READ_BYTES` of pixels fetched at a time."""
+        """Yield the bytes of chunks in the order in which they lie, from `SHARD_READ_BYTES` of the shard at a time."""
         yield from ((cell, None) for cell, start, _ in spans if start == MISSING)
         stored = sorted((start, n, cell) for cell, start, n in spans if start != MISSING)
         config = self.array.async_array.config
-        for batch in batched(stored, max(1, SHARD_READ_BYTES // self.codec.n_bytes)):
+        for batch in _batches(stored):
             try:
                 buffers = self.store.get_ranges_sync(
                     key,
@@ -249,6 +249,18 @@ class _Files:
             while done < n and (read := file.readinto(memoryview(self.room)[done:n])):
                 done += read
         return self.room[:done]
+
+
+def _batches(stored: list[tuple[int, int, Shape]]) -> Iterator[list[tuple[int, int, Shape]]]:
+    """Share chunks, in the order of their first bytes, out to stretches: what lies between them is fetched, too."""
+    batch: list[tuple[int, int, Shape]] = []
+    for start, n, cell in stored:
+        if batch and start + n - batch[0][0] > SHARD_READ_BYTES:
+            yield batch
+            batch = []
+        batch.append((start, n, cell))
+    if batch:
+        yield batch
 
 
 def _spans(spans: Spans, cells: Iterable[Shape]) -> Iterator[tuple[Shape, int, int]]:

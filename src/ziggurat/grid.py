@@ -117,12 +117,12 @@ class Level:
 
     @property
     def reader_bytes(self) -> int:
-        """Bytes that whoever reads chunk by chunk holds: one as it is stored, or a part of its shard, and decoded.
+        """Bytes that whoever reads chunk by chunk holds: one as it is stored, or two parts of its shard, and decoded.
 
         Decoded twice: codecs other than blosc take memory of their own.
         """
         chunk, unit = self.bytes_of(self.chunk), self.bytes_of(self.unit)
-        return max(chunk, min(unit, SHARD_READ_BYTES)) + 2 * chunk
+        return max(chunk, min(unit, 2 * SHARD_READ_BYTES)) + 2 * chunk
 
     @property
     def clipped_unit(self) -> Shape:

@@ -285,7 +285,8 @@ def _peak_bytes(run: Sequence[Step], layout: _Layout, writes: Sequence[Shape]) -
     source = run[0].source
     piece = run[0].window_bytes(layout.piece)
     blocks = [s.target.bytes_of(b) for s, b in zip(run, layout.blocks, strict=True)]
-    shard = min(SHARD_READ_BYTES, source.bytes_of(source.unit)) if source.is_sharded else 0
+    # Of a large shard the part before is let go when the next is there.
+    shard = min(2 * SHARD_READ_BYTES, source.bytes_of(source.unit)) if source.is_sharded else 0
     read = max(piece, shard, source.bytes_of(source.chunk)) + 2 * source.bytes_of(source.chunk)
     write = max(3 * s.target.bytes_of(s.target.unit) + s.target.bytes_of(w) for s, w in zip(run, writes, strict=True))
     # What is reduced at once: a piece of the first level, what one block below yields of those above.
