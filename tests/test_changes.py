@@ -23,7 +23,7 @@ import ziggurat as zg
 from ziggurat.changes import locked
 from ziggurat.cli import main
 from ziggurat.errors import DTypeError, LockError, ReadOnlyError, RegionError, StoreError
-from ziggurat.testing import FlakyStore, tree_hash
+from ziggurat.testing import CountingStore, FlakyStore, tree_hash
 
 N = 256
 
@@ -380,6 +380,25 @@ def test_resume_does_the_rest_and_refuses_another_plan(tmp_path):
     assert zg.consolidate(pyramid, mode="dask", resume=True).n_units == sum(v.n_units for v in pyramid.levels[1:])
 
 
+@pytest.mark.parametrize("after_s", [0.0, 60.0])
+def test_short_runs_record_no_tasks_unless_they_are_interrupted(tmp_path, monkeypatch, after_s):
+    monkeypatch.setattr("ziggurat.changes.NOTED_AFTER_S", after_s)
+    store = CountingStore(LocalStore(tmp_path))
+    pyramid = open_levels(store, make(store))
+    store.reset()
+
+    def stop(progress):
+        assert not progress.n_units >= 8
+
+    with pytest.raises(AssertionError), dask.config.set(scheduler="sync"):
+        zg.consolidate(pyramid, mode="dask", progress=stop)
+    assert sum("journal/done" in key for key in store.sets) >= 1
+    store.reset()
+    n_tasks = zg.plan(pyramid, mode="dask").n_tasks
+    zg.consolidate(pyramid, mode="dask")
+    assert sum("journal/done" in key for key in store.sets) == (0 if after_s else n_tasks)
+
+
 def test_bookkeeping_is_json_and_npz_under_one_prefix(tmp_path):
     pyramid = open_levels(tmp_path, make(tmp_path))
     zg.consolidate(pyramid)
@@ -461,7 +480,8 @@ class DistantStore(WrapperStore):
         await super().delete(key)
 
 
-def test_bookkeeping_does_not_wait_for_each_of_its_objects(tmp_path):
+def test_bookkeeping_does_not_wait_for_each_of_its_objects(tmp_path, monkeypatch):
+    monkeypatch.setattr("ziggurat.changes.NOTED_AFTER_S", 0.0)
     names = make(LocalStore(tmp_path))
     store = DistantStore(LocalStore(tmp_path))
     pyramid = open_levels(store, names)

@@ -68,8 +68,6 @@ class Work:
         The levels' arrays, finest first.
     act : {"write", "compare", "repair"}
         What is done with finished units: written, compared with what is stored, or written where they differ.
-    note : callable, optional
-        Told of each finished task, where it ran.
     spare : Spare
         Memory of finished tasks, for the next ones in this process.
     pulse_s : float
@@ -80,7 +78,6 @@ class Work:
     stages: tuple[Stage, ...]
     handles: tuple[Handle, ...]
     act: Literal["write", "compare", "repair"] = "write"
-    note: Callable[[Task], None] | None = None
     spare: "Spare" = field(default_factory=lambda: Spare(), repr=False, compare=False)
     pulse_s: float = 1.0
 
@@ -139,8 +136,6 @@ def run_task(work: Work, task: Task, pulse: Callable[[Record], None] = _go_on) -
             walk.build(walk.stage.last, task.box, _ignore)
         else:
             walk.rebuild(walk.stage.last, task.box, task.dirty)
-    if work.note is not None:
-        work.note(task)
     return replace(walk.record(), requests=taken_requests(work))
 
 

@@ -3,6 +3,8 @@
 import hashlib
 import json
 import logging
+import math
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -23,6 +25,8 @@ from ziggurat.sidecar import PREFIX, Sidecar, local_directory, stored_units
 
 if TYPE_CHECKING:
     import zarr
+
+    from ziggurat.cascade import Record
 
 __all__ = ["Fingerprints", "Journal", "add_mark", "changed_boxes", "forget_marks", "locked", "read_marks", "task_name"]
 
@@ -130,6 +134,10 @@ def changed_boxes(before: Fingerprints, now: Fingerprints, level: Level) -> Boxe
     return np.stack([np.stack(a.bounds(index[:, i]), axis=1) for i, a in enumerate(level.units.axes)], axis=1)
 
 
+NOTED_AFTER_S = 2.0
+"""Seconds of a run before its finished tasks are recorded."""
+
+
 class Journal:
     """The finished tasks of one plan, one small object each, so that a later call does just the rest.
 
@@ -144,6 +152,8 @@ class Journal:
     def __init__(self, array: "zarr.Array[Any]", plan: Plan) -> None:
         self.sidecar = Sidecar(array)
         self.header = _header(plan)
+        self.started_s = time.time()
+        self.early: list[str] = []
 
     def start(self) -> set[str]:
         """Forget what earlier runs did, and begin: no task is finished."""
@@ -167,13 +177,24 @@ class Journal:
         if differing:
             said = "; ".join(f"{key} was {before.get(key)}, is {self.header[key]}" for key in differing)
             raise StoreError(f"the interrupted run cannot be resumed: {said}. Ask for the same, or run without resume")
+        self.started_s = -math.inf  # what was interrupted once may be again, before those seconds are over
         done = {name.rpartition("/")[2] for name in self.sidecar.names("journal/done")}
         logger.info("resuming: %d tasks are done", len(done))
         return done
 
-    def note(self, task: Task) -> None:
-        """Record that `task` is done."""
-        self.sidecar.write(f"journal/done/{task_name(task)}", b"1")
+    def note(self, task: "Task | Record") -> None:
+        """Record that a task is done; those of the first seconds with the first one after them, if there is one.
+
+        An object per task is a twentieth of the work of a short run, which is done again as quickly.
+        """
+        self.early.append(task_name(task))
+        if time.time() - self.started_s >= NOTED_AFTER_S:
+            self.flush()
+
+    def flush(self) -> None:
+        """Record what is not recorded yet."""
+        while self.early:
+            self.sidecar.write(f"journal/done/{self.early.pop()}", b"1")
 
     def clear(self) -> None:
         """Remove all records."""
@@ -181,8 +202,8 @@ class Journal:
         self.sidecar.clear("journal")
 
 
-def task_name(task: Task) -> str:
-    """Return a name for `task` that is unique in its plan."""
+def task_name(task: "Task | Record") -> str:
+    """Return a name for a task, or for the record of one, that is unique in its plan."""
     return f"{task.stage}-{'.'.join(map(str, task.index))}"
 
 

@@ -5,9 +5,9 @@ for all tasks. Where a store is synchronous and the codecs are known, nothing of
 """
 
 import math
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from io import FileIO
 from itertools import product
 from typing import TYPE_CHECKING, Any, cast
 
@@ -233,21 +233,20 @@ class _Files:
     def __init__(self, root: str, requests: Requests) -> None:
         self.root = root
         self.requests = requests
-        self.room = np.empty(0, np.uint8)
+        self.room = np.empty(2**20, np.uint8)
 
     def __call__(self, key: str) -> NDArray[np.uint8] | None:
         self.requests.add(gets=1)
         try:
-            file = open(f"{self.root}/{key}", "rb", buffering=0)  # noqa: SIM115 (a path costs more than the call)
+            file = FileIO(f"{self.root}/{key}")
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             return None
         with file:
-            n = os.fstat(file.fileno()).st_size
-            if n > len(self.room):
-                self.room = np.empty(n + n // 4, np.uint8)  # the next one may be a little larger
             done = 0
-            while done < n and (read := file.readinto(memoryview(self.room)[done:n])):
+            while read := file.readinto(memoryview(self.room)[done:]):
                 done += read
+                if done == len(self.room):
+                    self.room = np.concatenate([self.room, np.empty_like(self.room)])
         return self.room[:done]
 
 

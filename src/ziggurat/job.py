@@ -4,7 +4,7 @@ import logging
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -126,9 +126,14 @@ class Job(Plan):
         if resume:
             for array in self.pyramid.arrays[1:]:
                 sweep(array)
-        tell.can_resume = True
-        noted = replace(work, note=journal.note)
-        records = self._execute(noted, scheduler, tell, lambda task: task_name(task) not in done)
+        tell.note = journal.note
+        try:
+            records = self._execute(work, scheduler, tell, lambda task: task_name(task) not in done)
+        except BaseException:
+            # What stopped the work is what callers look for, not that the store cannot be written any more.
+            with suppress(Exception):
+                journal.flush()
+            raise
         journal.clear()
         return records
 

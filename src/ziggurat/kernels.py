@@ -135,13 +135,31 @@ def reduce(
     >>> target.tolist()
     [2, 7, 11]
     """
-    if is_empty(box):
+    if is_empty(box) or (nodata is None and _reduce_whole(src, origin, edges, box, out, method)):
         return
     start = [a for a, _ in box]
     with np.errstate(all="ignore"):
         for part in _parts(edges, box):
             needed = window(edges, part, _halos(method, edges))
             _reduce_part(src[slices(needed, origin)], edges, part, out[slices(part, start)], method, nodata)
+
+
+def _reduce_whole(src: Array, origin: Sequence[int], edges: Edges, box: Box, out: Array, method: str) -> bool:
+    """Fill `out` by one compiled loop, where `src` is the windows of `box`, all whole; say whether that was done.
+
+    That is what chunks are, and finding out what else they might be takes as long as the loop.
+    """
+    for edge, (start, stop), first, n in zip(edges, box, origin, src.shape, strict=True):
+        if edge.q > 1 or first != start * edge.p or n != (stop - start) * edge.p:
+            return False
+    factors = tuple(edge.p for edge in edges)
+    is_loaded = _worked_bytes.get((method, src.dtype.char), 0) > _NUMBA_PAYS_BYTES
+    if not is_loaded or method in _SAMPLING or not _hot.can(method, src.dtype, edges, factors):
+        return False
+    walk = _hot.walk(src, factors, out, method)
+    if walk is not None:
+        walk.reduce(src, out)
+    return walk is not None
 
 
 def _parts(edges: Edges, box: Box) -> Iterator[Box]:

@@ -25,7 +25,7 @@ class Tell:
     def __init__(self, plan: Plan, show: Callable[[Progress], None]) -> None:
         self.plan = plan
         self.show = show
-        self.can_resume = False
+        self.note: Callable[[Record], None] | None = None
         self.started_s = time.monotonic()
         self.level = min(1, len(plan.levels) - 1)
         self.n_units = self.n_bytes = self.n_tasks = 0
@@ -57,6 +57,8 @@ class Tell:
     def done(self, record: Record) -> None:
         """Tell of one finished task, and of the units of which it was not told yet."""
         key = (record.stage, record.index)
+        if self.note is not None:
+            self.note(record)
         with self._lock:
             self._finished.add(key)
             self._add(record, self._running.pop(key, None))
@@ -84,7 +86,7 @@ class Tell:
 
     def how_far(self) -> str:
         """Say what is done, and how to do the rest."""
-        rest = "resume=True does the rest" if self.can_resume else "run it again"
+        rest = "resume=True does the rest" if self.note else "run it again"
         units = f"{self.n_units} of {self.plan.n_units} write units"
         return f"{self.plan.where}: {units} were done after {self.elapsed_s:.1f} s; {rest}"
 
