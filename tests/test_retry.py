@@ -46,7 +46,7 @@ def io_retry():
 @pytest.fixture
 def on_windows(monkeypatch):
     monkeypatch.setattr(rules, "IS_WINDOWS", True)
-    monkeypatch.setattr(rules, "SHARING_CONFLICTS", RetryConfig(max_retries=5, backoff=NOW))
+    monkeypatch.setattr(rules, "_sharing_conflicts", lambda: RetryConfig(max_retries=5, backoff=NOW))
 
 
 def buffer(content=b"content"):

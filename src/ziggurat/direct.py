@@ -139,16 +139,20 @@ class Direct:
             return ((cell, None if start == MISSING else shard[start : start + n]) for cell, start, n in spans)
         where = SuffixByteRequest(index.n_bytes) if index.is_last else RangeByteRequest(0, index.n_bytes)
         found = self._get(key, where)
-        return None if found is None else self._ranges(key, list(_spans(index.read(found), cells)))
+        return None if found is None else self._ranges(key, get, list(_spans(index.read(found), cells)))
 
     def _ranges(
-        self, key: str, spans: list[tuple[Shape, int, int]]
+        self, key: str, get: Get, spans: list[tuple[Shape, int, int]]
     ) -> Iterator[tuple[Shape, NDArray[np.uint8] | None]]:
         """Yield the bytes of chunks in the order in which they lie, from `SHARD_READ_BYTES` of the shard at a time."""
         yield from ((cell, None) for cell, start, _ in spans if start == MISSING)
         stored = sorted((start, n, cell) for cell, start, n in spans if start != MISSING)
         config = self.array.async_array.config
         for batch in _batches(stored):
+            if isinstance(get, _Files) and 2 * sum(n for _, n, _ in batch) > batch[-1][0] + batch[-1][1] - batch[0][0]:
+                # Mostly wanted: read as one, into memory that is there.
+                yield from get.stretch(key, batch)
+                continue
             try:
                 buffers = self.store.get_ranges_sync(
                     key,
@@ -216,7 +220,10 @@ class Direct:
             lent = self._spare.pop()
         except IndexError:
             found = local_root(self.store)
-            lent = np.empty(self.codec.n_bytes, np.uint8), _Files(*found) if found else self._get
+            most = max(
+                self.codec.n_bytes, min(self.unit_bytes, SHARD_READ_BYTES) + (self.index.n_bytes if self.index else 0)
+            )
+            lent = np.empty(self.codec.n_bytes, np.uint8), _Files(*found, most) if found else self._get
         try:
             yield lent
         finally:
@@ -230,10 +237,11 @@ class Direct:
 class _Files:
     """Reads files as zarr's local store does, but into the same memory each time."""
 
-    def __init__(self, root: str, requests: Requests) -> None:
+    def __init__(self, root: str, requests: Requests, n_bytes: int) -> None:
         self.root = root
         self.requests = requests
-        self.room = np.empty(2**20, np.uint8)
+        # Codecs add little to what they cannot make smaller; one byte too many saves a second look for more.
+        self.room = np.empty(n_bytes + n_bytes // 16 + 1024, np.uint8)
 
     def __call__(self, key: str) -> NDArray[np.uint8] | None:
         self.requests.add(gets=1)
@@ -248,6 +256,20 @@ class _Files:
                 if done == len(self.room):
                     self.room = np.concatenate([self.room, np.empty_like(self.room)])
         return self.room[:done]
+
+    def stretch(self, key: str, batch: list[tuple[int, int, Shape]]) -> Iterator[tuple[Shape, NDArray[np.uint8]]]:
+        """Yield the bytes of chunks of a shard, from all that lies between the first and the last of them."""
+        self.requests.add(gets=1)
+        first, n = batch[0][0], batch[-1][0] + batch[-1][1] - batch[0][0]
+        if n > len(self.room):
+            self.room = np.empty(n, np.uint8)
+        with FileIO(f"{self.root}/{key}") as file:
+            file.seek(first)
+            done = 0
+            while done < n and (read := file.readinto(memoryview(self.room)[done:n])):
+                done += read
+        for start, size, cell in batch:
+            yield cell, self.room[start - first : min(start - first + size, done)]
 
 
 def _batches(stored: list[tuple[int, int, Shape]]) -> Iterator[list[tuple[int, int, Shape]]]:

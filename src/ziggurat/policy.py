@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import wraps
+from functools import cache, wraps
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ziggurat.errors import ZigguratError
@@ -23,8 +23,11 @@ logger = logging.getLogger("ziggurat.retry")
 
 IS_WINDOWS = os.name == "nt"
 
-SHARING_CONFLICTS = RetryConfig(max_retries=5, backoff=ExponentialBackoff(delay_s=0.05, max_delay_s=0.5))
-"""For files that another process, often a virus scanner or an indexer, holds open for a moment."""
+
+@cache  # making one at import would build its model there, a twentieth of the time of a first call
+def _sharing_conflicts() -> RetryConfig:
+    """Return the rule for files that another process, often a virus scanner, holds open for a moment."""
+    return RetryConfig(max_retries=5, backoff=ExponentialBackoff(delay_s=0.05, max_delay_s=0.5))
 
 
 # A context variable: zarr's event loop runs a thread's request in the context of that thread.
@@ -89,7 +92,7 @@ def _rule(policy: RetryConfig, error: BaseException) -> RetryConfig | None:
     text = f"{type(error).__name__}: {error}"
     if policy.max_retries and (policy.retry_all_errors or any(part in text for part in policy.retry_on)):
         return policy
-    return SHARING_CONFLICTS if is_sharing_conflict(error) else None
+    return _sharing_conflicts() if is_sharing_conflict(error) else None
 
 
 class _Rules:
