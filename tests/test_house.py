@@ -17,7 +17,7 @@ ORDER = [
     *("_taps", "_jit", "_jit_ranks", "_jit_taps", "_generic", "_hot", "kernels"),
     *("steps", "stages", "regions", "dirty", "gathering", "plan_face", "planning"),
     *("policy", "runtime", "watching", "counted", "remote", "retry", "store"),
-    *("codecs", "shards", "direct", "handle", "sidecar"),
+    *("codecs", "shards", "files", "direct", "handle", "sidecar"),
     *("blocks", "cascade", "graph", "pulse", "cluster", "engines", "sources", "virtual", "mosaic", "streaming"),
     *("listing", "ngff", "geozarr", "metadata", "create", "provenance", "datatree"),
     *("changes", "roi", "tabular", "patches", "pictures", "planes", "faces", "places"),

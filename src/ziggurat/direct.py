@@ -7,7 +7,6 @@ for all tasks. Where a store is synchronous and the codecs are known, nothing of
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from io import FileIO
 from itertools import product
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,8 +19,9 @@ from zarr.buffer.cpu import Buffer, NDBuffer
 from ziggurat.boxes import Box, corner, intersect, shape_of, slices
 from ziggurat.chunkgrid import rectilinear_sizes
 from ziggurat.codecs import ChunkCodec
-from ziggurat.counted import Requests, local_root
+from ziggurat.counted import local_root
 from ziggurat.errors import first_of
+from ziggurat.files import Files
 from ziggurat.grid import SHARD_READ_BYTES, Shape, ceil_div
 from ziggurat.runtime import is_synchronous
 from ziggurat.shards import MISSING, ShardIndex, Spans
@@ -149,7 +149,7 @@ class Direct:
         stored = sorted((start, n, cell) for cell, start, n in spans if start != MISSING)
         config = self.array.async_array.config
         for batch in _batches(stored):
-            if isinstance(get, _Files) and 2 * sum(n for _, n, _ in batch) > batch[-1][0] + batch[-1][1] - batch[0][0]:
+            if isinstance(get, Files) and 2 * sum(n for _, n, _ in batch) > batch[-1][0] + batch[-1][1] - batch[0][0]:
                 # Mostly wanted: read as one, into memory that is there.
                 yield from get.stretch(key, batch)
                 continue
@@ -223,7 +223,7 @@ class Direct:
             most = max(
                 self.codec.n_bytes, min(self.unit_bytes, SHARD_READ_BYTES) + (self.index.n_bytes if self.index else 0)
             )
-            lent = np.empty(self.codec.n_bytes, np.uint8), _Files(*found, most) if found else self._get
+            lent = np.empty(self.codec.n_bytes, np.uint8), Files(*found, most) if found else self._get
         try:
             yield lent
         finally:
@@ -232,44 +232,6 @@ class Direct:
     def _get(self, key: str, byte_range: Any = None) -> NDArray[np.uint8] | None:
         found = self.store.get_sync(key, prototype=self.prototype, byte_range=byte_range)
         return None if found is None else found.as_numpy_array()
-
-
-class _Files:
-    """Reads files as zarr's local store does, but into the same memory each time."""
-
-    def __init__(self, root: str, requests: Requests, n_bytes: int) -> None:
-        self.root = root
-        self.requests = requests
-        # Codecs add little to what they cannot make smaller; one byte too many saves a second look for more.
-        self.room = np.empty(n_bytes + n_bytes // 16 + 1024, np.uint8)
-
-    def __call__(self, key: str) -> NDArray[np.uint8] | None:
-        self.requests.add(gets=1)
-        try:
-            file = FileIO(f"{self.root}/{key}")
-        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-            return None
-        with file:
-            done = 0
-            while read := file.readinto(memoryview(self.room)[done:]):
-                done += read
-                if done == len(self.room):
-                    self.room = np.concatenate([self.room, np.empty_like(self.room)])
-        return self.room[:done]
-
-    def stretch(self, key: str, batch: list[tuple[int, int, Shape]]) -> Iterator[tuple[Shape, NDArray[np.uint8]]]:
-        """Yield the bytes of chunks of a shard, from all that lies between the first and the last of them."""
-        self.requests.add(gets=1)
-        first, n = batch[0][0], batch[-1][0] + batch[-1][1] - batch[0][0]
-        if n > len(self.room):
-            self.room = np.empty(n, np.uint8)
-        with FileIO(f"{self.root}/{key}") as file:
-            file.seek(first)
-            done = 0
-            while done < n and (read := file.readinto(memoryview(self.room)[done:n])):
-                done += read
-        for start, size, cell in batch:
-            yield cell, self.room[start - first : min(start - first + size, done)]
 
 
 def _batches(stored: list[tuple[int, int, Shape]]) -> Iterator[list[tuple[int, int, Shape]]]:

@@ -1,0 +1,61 @@
+"""Reads the files of a local store without going through it, into memory that is there already."""
+
+from collections.abc import Iterator, Sequence
+from io import FileIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ziggurat.counted import Requests
+from ziggurat.grid import Shape
+
+__all__ = ["Files"]
+
+
+class Files:
+    """Reads files as zarr's local store does, but into the same memory each time.
+
+    Parameters
+    ----------
+    root : str
+        The directory of the store.
+    requests : Requests
+        Where reads are counted.
+    n_bytes : int
+        Of the largest object before it was encoded; what is larger all the same is given more room.
+    """
+
+    def __init__(self, root: str, requests: Requests, n_bytes: int) -> None:
+        self.root = root
+        self.requests = requests
+        # Codecs add little to what they cannot make smaller.
+        self.room = np.empty(n_bytes + n_bytes // 16 + 1024, np.uint8)
+
+    def __call__(self, key: str) -> NDArray[np.uint8] | None:
+        """Return the bytes of the object at `key`, None where there is none; the next call overwrites them."""
+        self.requests.add(gets=1)
+        try:
+            file = FileIO(f"{self.root}/{key}")
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            return None
+        with file:
+            done = 0
+            while read := file.readinto(memoryview(self.room)[done:]):
+                done += read
+                if done == len(self.room):
+                    self.room = np.concatenate([self.room, np.empty_like(self.room)])
+        return self.room[:done]
+
+    def stretch(self, key: str, batch: Sequence[tuple[int, int, Shape]]) -> Iterator[tuple[Shape, NDArray[np.uint8]]]:
+        """Yield the bytes of chunks of a shard, from all that lies between the first and the last of them."""
+        self.requests.add(gets=1)
+        first, n = batch[0][0], batch[-1][0] + batch[-1][1] - batch[0][0]
+        if n > len(self.room):
+            self.room = np.empty(n, np.uint8)
+        with FileIO(f"{self.root}/{key}") as file:
+            file.seek(first)
+            done = 0
+            while done < n and (read := file.readinto(memoryview(self.room)[done:n])):
+                done += read
+        for start, size, cell in batch:
+            yield cell, self.room[start - first : min(start - first + size, done)]
