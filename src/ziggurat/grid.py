@@ -119,7 +119,8 @@ class Level:
     def reader_bytes(self) -> int:
         """Bytes that whoever reads chunk by chunk holds: one as it is stored, or two parts of its shard, and decoded.
 
-        Decoded twice: codecs other than blosc take memory of their own.
+        Decoded twice: codecs other than blosc take memory of their own. Of a large shard the part before is let go when
+        the next is there.
         """
         chunk, unit = self.bytes_of(self.chunk), self.bytes_of(self.unit)
         return max(chunk, min(unit, 2 * SHARD_READ_BYTES)) + 2 * chunk

@@ -18,7 +18,7 @@ from ziggurat.boxes import Box, Interval, around
 from ziggurat.chunkaxis import ChunkAxis
 from ziggurat.chunkgrid import ChunkGrid
 from ziggurat.geometry import Edge, own
-from ziggurat.grid import SHARD_READ_BYTES, Level, Shape, ceil_div, grid_shape, round_up, write_block
+from ziggurat.grid import Level, Shape, ceil_div, grid_shape, round_up, write_block
 from ziggurat.kernels import scratch_bytes
 from ziggurat.steps import Step
 
@@ -285,9 +285,7 @@ def _peak_bytes(run: Sequence[Step], layout: _Layout, writes: Sequence[Shape]) -
     source = run[0].source
     piece = run[0].window_bytes(layout.piece)
     blocks = [s.target.bytes_of(b) for s, b in zip(run, layout.blocks, strict=True)]
-    # Of a large shard the part before is let go when the next is there.
-    shard = min(2 * SHARD_READ_BYTES, source.bytes_of(source.unit)) if source.is_sharded else 0
-    read = max(piece, shard, source.bytes_of(source.chunk)) + 2 * source.bytes_of(source.chunk)
+    read = max(piece + 2 * source.bytes_of(source.chunk), source.reader_bytes)
     write = max(3 * s.target.bytes_of(s.target.unit) + s.target.bytes_of(w) for s, w in zip(run, writes, strict=True))
     # What is reduced at once: a piece of the first level, what one block below yields of those above.
     children = zip(run[1:], layout.blocks[:-1], strict=True)
