@@ -1,28 +1,33 @@
 """Opens stores at URLs, through fsspec or obstore; both are loaded when used."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from glob import has_magic
 from importlib import import_module
 from typing import Any, Literal, override
 from urllib.parse import quote
 
+import zarr
 from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import FsspecStore, ObjectStore, WrapperStore
 
 from ziggurat.errors import StoreError
 
-__all__ = ["Backend", "WholeObjects", "check_options", "is_url", "open_url"]
+__all__ = ["Backend", "LiteralStore", "WholeObjects", "check_options", "is_url", "literal", "open_url"]
 
 type Backend = Literal["fsspec", "obstore"]
 
-_FSSPEC_DEFAULTS: dict[str, dict[str, Any]] = {
-    # A cached listing misses what other processes wrote. s3fs asks for an object's size before it gets it, unless it
-    # may make one request only.
-    "s3": {"use_listings_cache": False, "max_concurrency": 1},
-    "gs": {"use_listings_cache": False},
-    "http": {"use_listings_cache": False},
-    "https": {"use_listings_cache": False},
-}
+# A cached listing misses what other processes wrote.
+_FRESH: dict[str, Any] = {"use_listings_cache": False}
+
+# s3fs asks for an object's size before it gets it, unless it may make one request only.
+_S3: dict[str, Any] = _FRESH | {"max_concurrency": 1}
+
+_FSSPEC_DEFAULTS = {"s3": _S3, "s3a": _S3, "gs": _FRESH, "gcs": _FRESH, "http": _FRESH, "https": _FRESH}
+
+_EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
 
 
 def is_url(where: object) -> bool:
@@ -67,11 +72,54 @@ def open_url(url: str, storage_options: dict[str, Any] | None = None, backend: B
             # obstore decodes URLs; the names of buckets and objects are taken literally here, as fsspec does.
             literal = url if read_only else f"{scheme}://{quote(rest)}"
             return ObjectStore(import_module("obstore.store").from_url(literal, **options), read_only=read_only)
-        return FsspecStore.from_url(url, _FSSPEC_DEFAULTS.get(scheme, {}) | options, read_only)
+        return LiteralStore.from_url(url, _FSSPEC_DEFAULTS.get(scheme, {}) | options, read_only)
     except Exception as e:
         # Nothing was requested, so it is the URL, an option, or a missing package; the libraries raise what they like.
         reason = str(e).partition("\n")[0]
-        raise StoreError(f"{url} cannot be opened with {backend}: {reason} (ziggurat[s3] installs both for S3)") from e
+        raise StoreError(f"{url} cannot be opened with {backend}: {reason}{_remedy(scheme, e)}") from e
+
+
+def _remedy(scheme: str, error: Exception) -> str:
+    extra = _EXTRAS.get(scheme) if isinstance(error, ImportError) else None
+    return f": pip install 'ziggurat[{extra}]' brings what is missing" if extra else ""
+
+
+class LiteralStore(FsspecStore):
+    """Deletes what is named, and nothing else.
+
+    fsspec takes names to remove that hold ``*``, ``?`` or ``[`` for patterns: zarr's own store leaves the object of
+    that very name where it is, without a word, or removes those of a neighbour.
+    """
+
+    @override
+    async def delete(self, key: str) -> None:
+        path = "/".join(part for part in (self.path.rstrip("/"), key) if part)
+        if not has_magic(path):
+            return await super().delete(key)
+        self._check_writable()
+        with suppress(*self.allowed_exceptions):
+            await self.fs._rm_file(path)
+
+    @override
+    async def delete_dir(self, prefix: str) -> None:
+        if not has_magic(f"{self.path}/{prefix}"):
+            return await super().delete_dir(prefix)  # in bulk, where the file system can
+        start = prefix.rstrip("/")
+        keys = [key async for key in self.list_prefix(f"{start}/" if start else "")]
+        places = asyncio.Semaphore(int(zarr.config.get("async.concurrency")))
+
+        async def one(key: str) -> None:
+            async with places:
+                await self.delete(key)
+
+        await asyncio.gather(*map(one, keys))
+
+
+def literal(store: Store) -> Store:
+    """Return a store of zarr's own over fsspec as a `LiteralStore`, and any other as it is."""
+    if type(store) is not FsspecStore:
+        return store
+    return LiteralStore(store.fs, store.read_only, store.path, store.allowed_exceptions)
 
 
 class WholeObjects(WrapperStore[Store]):

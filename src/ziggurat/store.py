@@ -17,7 +17,7 @@ from zarr.storage import LocalStore, MemoryStore, StorePath, ZipStore
 from ziggurat.chunkgrid import ChunkGrid
 from ziggurat.errors import LevelError, PyramidNotFoundError, StoreError
 from ziggurat.grid import Level, Shape
-from ziggurat.remote import Backend, check_options, is_url, open_url
+from ziggurat.remote import Backend, check_options, is_url, literal, open_url
 from ziggurat.retry import innermost, wrap
 from ziggurat.settings import RetryConfig
 
@@ -37,8 +37,8 @@ __all__ = [
 
 
 def retried(array: "zarr.Array[Any]", policy: RetryConfig) -> "zarr.Array[Any]":
-    """Return `array` with a copy of `policy` for its store; `array` itself where nothing would be retried."""
-    store = wrap(array.store, policy)
+    """Return `array` with a copy of `policy` for its store; `array` itself where its store does already."""
+    store = wrap(literal(array.store), policy)
     return array if store is array.store else remake(array, store)
 
 
@@ -95,11 +95,11 @@ def open_group(
     check_options(where, storage_options, backend)
     path = where.path if isinstance(where, zarr.Group) else ""
     if isinstance(where, zarr.Group):
-        store = wrap(where.store, policy)
+        store = wrap(literal(where.store), policy)
         if store is where.store:
             return where
     elif isinstance(where, Store):
-        store = wrap(where, policy)
+        store = wrap(literal(where), policy)
     else:
         where = str(where)
         store = wrap(open_url(where, storage_options, backend) if is_url(where) else _local_store(where), policy)
