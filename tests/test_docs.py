@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import ziggurat
+from gcs import gcs
 from s3 import s3
 
 ROOT = Path(__file__).parents[1]
@@ -42,9 +43,9 @@ def script(page: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def bucket() -> Iterator[dict[str, str]]:
-    """Run an S3 server; return the environment in which clients find it."""
-    with s3() as server:
+def buckets() -> Iterator[dict[str, str]]:
+    """Run an S3 server and Google's; return the environment in which clients find them, and look nowhere else."""
+    with s3() as server, gcs() as google:
         yield {
             "AWS_ENDPOINT_URL": server.url,
             "AWS_ACCESS_KEY_ID": "key",
@@ -52,6 +53,10 @@ def bucket() -> Iterator[dict[str, str]]:
             "AWS_DEFAULT_REGION": "us-east-1",
             "AWS_ALLOW_HTTP": "true",
             "AWS_EC2_METADATA_DISABLED": "true",
+            "STORAGE_EMULATOR_HOST": google.url,
+            "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
+            "NO_GCE_CHECK": "true",
+            "GOOGLE_APPLICATION_CREDENTIALS": "",
             "NO_PROXY": "127.0.0.1",
         }
 
@@ -62,7 +67,7 @@ def test_page(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Non
     text = script(page)
     path = tmp_path / f"{page.stem}.py"
     path.write_text(text, encoding="utf-8")
-    environment = os.environ | (request.getfixturevalue("bucket") if "s3://" in text else {})
+    environment = os.environ | (request.getfixturevalue("buckets") if "s3://" in text else {})
     command = [sys.executable, "-W", "error", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=environment)
     assert done.returncode == 0, done.stderr
