@@ -14,10 +14,10 @@ SOURCE = Path(ziggurat.__file__).parent
 # Finest grained first: a module imports only what stands before it.
 ORDER = [
     *("errors", "text", "boxes", "geometry", "chunkaxis", "chunkgrid", "grid", "layout", "settings", "config"),
-    *("_taps", "_jit", "_jit_ranks", "_jit_taps", "_generic", "_hot", "kernels"),
+    *("_taps", "_jit_chunks", "_jit", "_jit_ranks", "_jit_taps", "_generic", "_hot", "kernels"),
     *("steps", "stages", "regions", "dirty", "gathering", "plan_face", "planning"),
     *("policy", "runtime", "watching", "counted", "remote", "retry", "store"),
-    *("codecs", "shards", "files", "direct", "handle", "sidecar"),
+    *("codecs", "encoded", "shards", "files", "direct", "handle", "sidecar"),
     *("blocks", "cascade", "graph", "pulse", "cluster", "engines", "sources", "virtual", "mosaic", "streaming"),
     *("listing", "ngff", "geozarr", "metadata", "create", "provenance", "datatree"),
     *("changes", "roi", "tabular", "patches", "pictures", "planes", "faces", "places"),
@@ -51,7 +51,7 @@ OWNERS = {
     "xarray": {"datatree"},
     "cloudpickle": {"engines", "provenance"},
     "distributed": {"cluster", "pulse"},
-    "numba": {"_jit", "_jit_ranks", "_jit_taps"},
+    "numba": {"_jit", "_jit_chunks", "_jit_ranks", "_jit_taps"},
     "tenacity": {"policy"},
     "filelock": {"changes"},
     "matplotlib": {"drawing"},

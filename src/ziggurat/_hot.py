@@ -51,7 +51,7 @@ class Walk(NamedTuple):
         What it takes.
     grid : tuple of int
         Targets and factors (z, y, x), strides of source and target (z, y), in pixels.
-    starts : tuple of (int, int)
+    starts : array of int64, shape (n, 2)
         Where it starts in source and target, once for each index of the axes beyond three, in pixels.
     n_source, n_target : int
         Pixels from the first to the last one of each, with all that lies between.
@@ -60,17 +60,36 @@ class Walk(NamedTuple):
     run: Callable[..., None]
     loop: Loop
     grid: tuple[int, ...]
-    starts: tuple[tuple[int, int], ...]
+    starts: NDArray[np.int64]
     n_source: int
     n_target: int
 
     def reduce(self, src: Array, out: Array) -> None:
         """Fill `out` from `src`."""
+        from ziggurat import _jit_chunks
+
         loop = self.loop
         source, target = _flat(src, self.n_source, loop.dtype), _flat(out, self.n_target, loop.dtype)
         scratch = np.empty(loop.n_scratch, loop.scratch)
-        for first_source, first_target in self.starts:
-            self.run(source[first_source:], target[first_target:], scratch, self.grid, *loop.parameters)
+        self.run(_jit_chunks.NO_CHUNKS, source, target, self.starts, scratch, self.grid, *loop.parameters)
+
+    def reduce_stored(self, chunks: Any, room: Array, out: Array, starts: Array) -> None:
+        """Fill the parts of `out` that begin at its pixels `starts` from stored chunks, decoded into `room`.
+
+        `chunks` are what `ziggurat._jit_chunks.fetched` takes.
+        """
+        loop = self.loop
+        places = np.stack([np.zeros_like(starts), starts], axis=1)
+        scratch = np.empty(loop.n_scratch, loop.scratch)
+        self.run(
+            chunks,
+            room.view(loop.dtype),
+            out.reshape(-1).view(loop.dtype),
+            places,
+            scratch,
+            self.grid,
+            *loop.parameters,
+        )
 
 
 def can(method: str, dtype: np.dtype[Any], edges: Edges, factors: Sequence[int]) -> bool:
@@ -98,6 +117,16 @@ def walk(src: Array, factors: tuple[int, ...], out: Array, method: str) -> Walk 
     return _walk(method, src.dtype, out.shape, factors, src.strides, out.strides)
 
 
+def chunk_walk(method: str, dtype: np.dtype[Any], shape: Strides, factors: Strides, out: Array) -> Walk | None:
+    """Return the way from one chunk of `shape` to a part of `out`; None where no loop can take it."""
+    if not out.flags.c_contiguous or not out.flags.aligned or out.dtype != dtype:
+        return None
+    targets = tuple(n // f for n, f in zip(shape, factors, strict=True))
+    source = tuple(dtype.itemsize * math.prod(shape[i + 1 :]) for i in range(len(shape)))
+    found = _walk(method, dtype, targets, factors, source, out.strides)
+    return found if found is not None and len(found.starts) == 1 else None
+
+
 @functools.lru_cache(1024)  # chunks are alike; working their layout out takes longer than many a loop over them
 def _walk(
     method: str, dtype: np.dtype[Any], shape: Strides, factors: Strides, source: Strides, target: Strides
@@ -115,13 +144,9 @@ def _walk(
     loop = _loop(method, dtype, tuple(axis.factor for axis in axes[-3:]), x.n)
     run = _jit.compiled(loop.kernel, loop.dtype, loop.scratch, len(loop.parameters))
     grid = (z.n, y.n, x.n, z.factor, y.factor, x.factor, z.source, y.source, z.target, y.target)
-    starts = tuple(
-        (
-            sum(i * a.source for i, a in zip(index, outer, strict=True)),
-            sum(i * a.target for i, a in zip(index, outer, strict=True)),
-        )
-        for index in itertools.product(*(range(axis.n) for axis in outer))
-    )
+    strides = np.array([(a.source, a.target) for a in outer], np.int64).reshape(len(outer), 2)
+    indices = list(itertools.product(*(range(axis.n) for axis in outer)))
+    starts = np.array(indices, np.int64).reshape(len(indices), len(outer)) @ strides
     n_source = 1 + sum((axis.n * axis.factor - 1) * axis.source for axis in axes)
     n_target = 1 + sum((axis.n - 1) * axis.target for axis in axes)
     return Walk(run, loop, grid, starts, n_source, n_target)

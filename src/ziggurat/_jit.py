@@ -12,6 +12,8 @@ from typing import Any
 import numba
 import numpy as np
 
+from ziggurat._jit_chunks import CHUNKS, fetched
+
 __all__ = ["compiled", "float_extremes", "float_sums", "int_extremes", "int_means", "jitted", "wide_means"]
 
 type Kernel = Callable[..., None]
@@ -23,8 +25,10 @@ def compiled(kernel: Kernel, dtype: np.dtype[Any], scratch: np.dtype[Any], n_par
     """Return `kernel` compiled for flat arrays of `dtype`, scratch of its own dtype and int64 parameters."""
     pixel, of_scratch = numba.from_dtype(dtype), numba.from_dtype(scratch)
     signature = numba.void(
+        CHUNKS,
         numba.types.Array(pixel, 1, "C", readonly=True),  # takes writable arrays too
         numba.types.Array(pixel, 1, "C"),
+        numba.int64[:, ::1],
         numba.types.Array(of_scratch, 1, "C"),
         numba.types.UniTuple(numba.int64, 10),
         *[numba.int64] * n_parameters,
@@ -41,12 +45,19 @@ def jitted(kernel: Kernel, signature: Any) -> Kernel:
     return run
 
 
-def int_means(src: Any, out: Any, acc: Any, grid: Grid, away: int) -> None:
+def int_means(chunks: Any, src: Any, out: Any, starts: Any, acc: Any, grid: Grid, away: int) -> None:
     """Means of integers of at most 32 bits, half to even, or half away from zero for a power of two of pixels.
 
     A quotient that float64 rounds stays on its side of a tie: sums are below 2**52. `acc` has room for a row of
     targets and, where pixels are paired along it, for its source pixels.
     """
+    for i in range(len(starts)):
+        if fetched(chunks, i, src):
+            _int_means(src[starts[i, 0] :], out[starts[i, 1] :], acc, grid, away)
+
+
+@numba.njit(nogil=True)
+def _int_means(src: Any, out: Any, acc: Any, grid: Grid, away: int) -> None:
     nz, ny, nx, fz, fy, fx, sz, sy, oz, oy = grid
     count = fz * fy * fx
     shift = 0
@@ -111,8 +122,15 @@ def _add_rows(src: Any, columns: Any, base: int, fz: int, fy: int, sz: int, sy: 
             columns[x] += np.int64(row[x])
 
 
-def wide_means(src: Any, out: Any, acc: Any, grid: Grid, flip: int) -> None:
+def wide_means(chunks: Any, src: Any, out: Any, starts: Any, acc: Any, grid: Grid, flip: int) -> None:
     """Means of int64, half to even, from sums of 32-bit halves; uint64 comes as int64 with `flip` its top bit."""
+    for i in range(len(starts)):
+        if fetched(chunks, i, src):
+            _wide_means(src[starts[i, 0] :], out[starts[i, 1] :], acc, grid, flip)
+
+
+@numba.njit(nogil=True)
+def _wide_means(src: Any, out: Any, acc: Any, grid: Grid, flip: int) -> None:
     nz, ny, nx, fz, fy, fx, sz, sy, oz, oy = grid
     count = fz * fy * fx
     high, low = acc[:nx], acc[nx : 2 * nx]
@@ -138,8 +156,15 @@ def wide_means(src: Any, out: Any, acc: Any, grid: Grid, flip: int) -> None:
                 target[x] = ((quotient << 32) + below) ^ flip
 
 
-def float_sums(src: Any, out: Any, acc: Any, grid: Grid, linear: int) -> None:
+def float_sums(chunks: Any, src: Any, out: Any, starts: Any, acc: Any, grid: Grid, linear: int) -> None:
     """Means of floats, or for `linear` the sum of ``v*0.5`` (once per axis that is halved), in C order, in float64."""
+    for i in range(len(starts)):
+        if fetched(chunks, i, src):
+            _float_sums(src[starts[i, 0] :], out[starts[i, 1] :], acc, grid, linear)
+
+
+@numba.njit(nogil=True)
+def _float_sums(src: Any, out: Any, acc: Any, grid: Grid, linear: int) -> None:
     nz, ny, nx, fz, fy, fx, sz, sy, oz, oy = grid
     wz = 0.5 if linear and fz == 2 else 1.0
     wy = 0.5 if linear and fy == 2 else 1.0
@@ -166,8 +191,15 @@ def float_sums(src: Any, out: Any, acc: Any, grid: Grid, linear: int) -> None:
                 target[x] = t if t == t else np.nan
 
 
-def int_extremes(src: Any, out: Any, best: Any, grid: Grid, greatest: int) -> None:
+def int_extremes(chunks: Any, src: Any, out: Any, starts: Any, best: Any, grid: Grid, greatest: int) -> None:
     """Smallest or greatest value of integers: of the rows of a window first, where pixels lie in line."""
+    for i in range(len(starts)):
+        if fetched(chunks, i, src):
+            _int_extremes(src[starts[i, 0] :], out[starts[i, 1] :], best, grid, greatest)
+
+
+@numba.njit(nogil=True)
+def _int_extremes(src: Any, out: Any, best: Any, grid: Grid, greatest: int) -> None:
     nz, ny, nx, fz, fy, fx, sz, sy, oz, oy = grid
     n = nx * fx
     columns = best[:n]
@@ -200,8 +232,15 @@ def int_extremes(src: Any, out: Any, best: Any, grid: Grid, greatest: int) -> No
                         target[x] = max(target[x], v) if greatest else min(target[x], v)
 
 
-def float_extremes(src: Any, out: Any, scratch: Any, grid: Grid, greatest: int) -> None:
+def float_extremes(chunks: Any, src: Any, out: Any, starts: Any, scratch: Any, grid: Grid, greatest: int) -> None:
     """Smallest or greatest value, the first in C order of equal ones (zeros have signs); NaN if there is one."""
+    for i in range(len(starts)):
+        if fetched(chunks, i, src):
+            _float_extremes(src[starts[i, 0] :], out[starts[i, 1] :], scratch, grid, greatest)
+
+
+@numba.njit(nogil=True)
+def _float_extremes(src: Any, out: Any, scratch: Any, grid: Grid, greatest: int) -> None:
     nz, ny, nx, fz, fy, fx, sz, sy, oz, oy = grid
     for z in range(nz):
         for y in range(ny):

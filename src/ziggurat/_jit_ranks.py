@@ -5,6 +5,8 @@ from typing import Any
 import numba
 import numpy as np
 
+from ziggurat._jit_chunks import fetched
+
 __all__ = ["SEGMENT", "ranks", "ranks_of_pairs"]
 
 # Targets that `ranks` sorts at a time: their windows stay in the L1 cache.
@@ -13,11 +15,18 @@ SEGMENT = 256
 type Grid = tuple[int, ...]
 
 
-def ranks_of_pairs(src: Any, out: Any, scratch: Any, grid: Grid, is_median: int) -> None:
+def ranks_of_pairs(chunks: Any, src: Any, out: Any, starts: Any, scratch: Any, grid: Grid, is_median: int) -> None:
     """Medians, or modes, of integers in windows of 2 x 2 and 2 x 2 x 2 pixels: sorted in registers, without a branch.
 
     Pixels are read by twice the index: LLVM vectorises that, and not a row of pairs.
     """
+    for i in range(len(starts)):
+        if fetched(chunks, i, src):
+            _ranks_of_pairs(src[starts[i, 0] :], out[starts[i, 1] :], scratch, grid, is_median)
+
+
+@numba.njit(nogil=True)
+def _ranks_of_pairs(src: Any, out: Any, scratch: Any, grid: Grid, is_median: int) -> None:
     nz, ny, nx, fz, fy, _, sz, sy, oz, oy = grid
     n = 2 * nx
     for z in range(nz):
@@ -106,12 +115,19 @@ def _mode_of_eight(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: An
     return a if a == d else v
 
 
-def ranks(src: Any, out: Any, rows: Any, grid: Grid, rank: int, infinity: int) -> None:
+def ranks(chunks: Any, src: Any, out: Any, starts: Any, rows: Any, grid: Grid, rank: int, infinity: int) -> None:
     """Sort each window and take the value at `rank`, or for a negative rank the most frequent, the smallest on a tie.
 
     `rows` holds one row of SEGMENT targets per tap, and two more; rows are sorted against each other, whole, so that no
     pixel decides a branch. Floats come as the signed integers of their bits, `infinity` those of infinity (else 0).
     """
+    for i in range(len(starts)):
+        if fetched(chunks, i, src):
+            _ranks(src[starts[i, 0] :], out[starts[i, 1] :], rows, grid, rank, infinity)
+
+
+@numba.njit(nogil=True)
+def _ranks(src: Any, out: Any, rows: Any, grid: Grid, rank: int, infinity: int) -> None:
     nz, ny, nx, fz, fy, fx, sz, sy, oz, oy = grid
     count = fz * fy * fx
     for segment in range(nz * ny * ((nx + SEGMENT - 1) // SEGMENT)):

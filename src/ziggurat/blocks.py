@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ziggurat.boxes import Box, corner, is_empty, slices
-from ziggurat.kernels import reduce
+from ziggurat.encoded import Encoded
+from ziggurat.kernels import chunk_loop, reduce
 from ziggurat.steps import Step
 
 __all__ = ["Block", "Known", "is_constant", "reduce_into"]
@@ -66,6 +67,22 @@ class Block:
             place[...] = value
         else:
             reduce_into(self.step, pixels, origin, box, place)
+
+    def take(self, stored: Encoded) -> list[bool]:
+        """Reduce stored chunks, which a compiled loop reads and decodes; say which ones it did."""
+        step, codec, done = self.step, stored.codec, np.zeros(len(stored.boxes), np.uint8)
+        loop = chunk_loop(step.method, step.edges, codec.shape, codec.dtype, self.room)
+        if loop is not None and step.nodata is None:
+            if self.value is not None:
+                self.settle()
+            boxes, strides = np.array(stored.boxes), np.array(self.room.strides) // self.room.itemsize
+            low, high = np.array(step.window(self.box)).T
+            whole = ((boxes[..., 0] >= low) & (boxes[..., 1] <= high)).all(axis=1)
+            targets = boxes[..., 0] // [e.p for e in step.edges] - corner(self.box)
+            spans = np.where(whole[:, None], stored.spans, 0)
+            loop.reduce_stored((stored.calls, spans, stored.data, done), stored.room, self.room, targets @ strides)
+            self._is_filled = self._is_filled or bool(done.any())
+        return [bool(each) for each in done]
 
     def _value(self, box: Box, pixels: NDArray[Any], origin: Sequence[int]) -> NDArray[Any] | None:
         key = pixels[(slice(1),) * pixels.ndim].tobytes()

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import accumulate
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from ziggurat.blocks import Block, Known, is_constant, reduce_into
 from ziggurat.boxes import Box, corner, cut, n_pixels, shape_of, slices
+from ziggurat.encoded import Encoded
 from ziggurat.gathering import batches, bundles
 from ziggurat.geometry import own
 from ziggurat.grid import Level, Shape, cut_units, each_unit, grid_shape
@@ -258,7 +260,13 @@ class _Walk:
     def _read_pieces(self, source: Handle, step: Step, block: Block) -> None:
         if step.takes_chunks and source.gives_chunks:
             # Each chunk is reduced while it is in the cache, and needs no place beside the others.
-            for chunk, pixels in source.chunks(step.window(block.box)):
+            def take(stored: Encoded) -> Sequence[bool]:
+                done = block.take(stored)
+                self.bytes_read += sum(done) * stored.codec.n_bytes
+                return done
+
+            chunks = partial(source.chunks, take=take) if isinstance(source, Handle) else source.chunks
+            for chunk, pixels in chunks(step.window(block.box)):
                 self.bytes_read += 0 if is_constant(pixels) else pixels.nbytes
                 block.receive(chunk, pixels)
             return

@@ -7,7 +7,7 @@ for all tasks. Where a store is synchronous and the codecs are known, nothing of
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import product
+from itertools import chain, compress, product
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -20,6 +20,7 @@ from ziggurat.boxes import Box, corner, intersect, shape_of, slices
 from ziggurat.chunkgrid import rectilinear_sizes
 from ziggurat.codecs import ChunkCodec
 from ziggurat.counted import local_root
+from ziggurat.encoded import Calls, Encoded, Take, calls_of
 from ziggurat.errors import first_of
 from ziggurat.files import Files
 from ziggurat.grid import SHARD_READ_BYTES, Shape, ceil_div
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Direct"]
 
+type Batch = list[tuple[Shape, NDArray[np.uint8] | None]]
+"""Chunks of a shard and their encoded bytes, None for those that hold only fill."""
+
 type Get = Callable[[str], NDArray[np.uint8] | None]
 
 
@@ -40,6 +44,7 @@ class Direct:
     def __init__(self, array: "zarr.Array[Any]", codec: ChunkCodec, index: ShardIndex | None) -> None:
         self.array = array
         self.codec = codec
+        self.calls = calls_of(codec)
         self.index = index
         self.store: Any = array.store
         self.prefix = f"{array.path}/" if array.path else ""
@@ -71,19 +76,34 @@ class Direct:
             if room is None or not np.may_share_memory(pixels, room):
                 out[slices(part, origin)] = pixels
 
-    def chunks(self, box: Box, room: NDArray[np.uint8] | None = None) -> Iterator[tuple[Box, NDArray[Any]]]:
+    def chunks(
+        self, box: Box, room: NDArray[np.uint8] | None = None, take: Take | None = None
+    ) -> Iterator[tuple[Box, NDArray[Any]]]:
         """Yield the pixels of `box` chunk by chunk, in `room`; the next one takes the memory of the one before.
 
-        What is not stored comes as one pixel, the fill value, seen in many places: its strides are 0.
+        What is not stored comes as one pixel, the fill value, seen in many places: its strides are 0. Chunks that
+        `take` takes as they are stored do not come.
         """
         with self._lent() as (spare, get):
             room = spare if room is None else room
-            for index, unit in _cells(box, self.unit):
+            cells = list(_cells(box, self.unit))
+            if self.index is None and take and self.calls is not None and isinstance(get, Files):
+                cells = self._left(take, self.calls, get, cells, room)
+            for index, unit in cells:
                 wanted = intersect(box, unit)
                 if self.index is None:
                     yield self._chunk(wanted, corner(unit), get(self._key(index)), room)
                 else:
-                    yield from self._shard(self._key(index), get, self.index, wanted, unit, room)
+                    yield from self._shard(self._key(index), get, self.index, wanted, unit, room, take)
+
+    def _left(
+        self, take: Take, calls: Calls, files: Files, cells: list[tuple[Shape, Box]], room: NDArray[np.uint8]
+    ) -> list[tuple[Shape, Box]]:
+        """Let `take` read chunks that are files; return the others."""
+        paths = [f"{files.root}/{self._key(index)}" for index, _ in cells]
+        done = take(Encoded.files(self.codec, calls, [unit for _, unit in cells], paths, files.room, room))
+        files.requests.add(gets=sum(done))
+        return [cell for cell, is_done in zip(cells, done, strict=True) if not is_done]
 
     def gather(self, cells: Mapping[Shape, Iterable[Shape]]) -> Iterator[tuple[Shape, Box, NDArray[Any]]]:
         """Yield index, box and pixels of the inner chunks `cells`, by the index of their shard: each in one read."""
@@ -100,7 +120,7 @@ class Direct:
                 }
                 is_whole = len(boxes) == math.prod(self.index.grid)
                 found = self._fetched(self._key(shard), get, self.index, boxes, is_whole)
-                for cell, data in ((cell, None) for cell in boxes) if found is None else found:
+                for cell, data in ((cell, None) for cell in boxes) if found is None else chain.from_iterable(found):
                     chunk, box = tuple(i + f for i, f in zip(cell, first, strict=True)), boxes[cell]
                     yield chunk, *self._chunk(intersect(box, array), corner(box), data, room)
 
@@ -112,7 +132,14 @@ class Direct:
         return wanted, self.codec.decode(data, room)[slices(wanted, first)]
 
     def _shard(
-        self, key: str, get: Get, index: ShardIndex, wanted: Box, unit: Box, room: NDArray[np.uint8]
+        self,
+        key: str,
+        get: Get,
+        index: ShardIndex,
+        wanted: Box,
+        unit: Box,
+        room: NDArray[np.uint8],
+        take: Take | None,
     ) -> Iterator[tuple[Box, NDArray[Any]]]:
         boxes = dict(_cells(wanted, self.chunk, corner(unit)))
         clipped = intersect(unit, tuple((0, n) for n in self.array.shape))
@@ -121,37 +148,47 @@ class Direct:
         if found is None:
             yield self._chunk(wanted, corner(unit), None, room)
             return
-        for cell, data in found:
-            yield self._chunk(intersect(boxes[cell], wanted), corner(boxes[cell]), data, room)
+        for batch in found:
+            done = self._taken(take, batch, boxes, room) if take else set()
+            for cell, data in batch:
+                if cell not in done:
+                    yield self._chunk(intersect(boxes[cell], wanted), corner(boxes[cell]), data, room)
+
+    def _taken(self, take: Take, batch: Batch, boxes: Mapping[Shape, Box], room: NDArray[np.uint8]) -> set[Shape]:
+        """Let `take` decode chunks of a shard; return which ones it did."""
+        stored = {cell: data for cell, data in batch if data is not None}
+        if self.calls is None or not stored:
+            return set()
+        parts = Encoded.parts(self.codec, self.calls, [boxes[cell] for cell in stored], list(stored.values()), room)
+        return set(compress(stored, take(parts)))
 
     def _fetched(
         self, key: str, get: Get, index: ShardIndex, cells: Iterable[Shape], is_whole: bool
-    ) -> Iterator[tuple[Shape, NDArray[np.uint8] | None]] | None:
+    ) -> Iterator[Batch] | None:
         """Return the encoded bytes of chunks of a shard, None for those that hold only fill; None if there is no shard.
 
-        All of a small shard is one request. Else one is for the index, and one for each run of near byte ranges.
+        They come in batches, and the next one takes the memory of the one before. All of a small shard is one request.
+        Else one is for the index, and one for each run of near byte ranges.
         """
         if is_whole and self.unit_bytes <= SHARD_READ_BYTES:
             shard = get(key)
             if shard is None:
                 return None
             spans = _spans(index.read(index.in_shard(shard)), cells)
-            return ((cell, None if start == MISSING else shard[start : start + n]) for cell, start, n in spans)
+            return iter([[(cell, None if start == MISSING else shard[start : start + n]) for cell, start, n in spans]])
         where = SuffixByteRequest(index.n_bytes) if index.is_last else RangeByteRequest(0, index.n_bytes)
         found = self._get(key, where)
         return None if found is None else self._ranges(key, get, list(_spans(index.read(found), cells)))
 
-    def _ranges(
-        self, key: str, get: Get, spans: list[tuple[Shape, int, int]]
-    ) -> Iterator[tuple[Shape, NDArray[np.uint8] | None]]:
+    def _ranges(self, key: str, get: Get, spans: list[tuple[Shape, int, int]]) -> Iterator[Batch]:
         """Yield the bytes of chunks in the order in which they lie, from `SHARD_READ_BYTES` of the shard at a time."""
-        yield from ((cell, None) for cell, start, _ in spans if start == MISSING)
+        yield [(cell, None) for cell, start, _ in spans if start == MISSING]
         stored = sorted((start, n, cell) for cell, start, n in spans if start != MISSING)
         config = self.array.async_array.config
         for batch in _batches(stored):
             if isinstance(get, Files) and 2 * sum(n for _, n, _ in batch) > batch[-1][0] + batch[-1][1] - batch[0][0]:
                 # Mostly wanted: read as one, into memory that is there.
-                yield from get.stretch(key, batch)
+                yield list(get.stretch(key, batch))
                 continue
             try:
                 buffers = self.store.get_ranges_sync(
@@ -165,7 +202,7 @@ class Direct:
                 # Fetches of several parts fail together; what made them fail is what callers look for.
                 raise first_of(group) from group
             for i, buffer in buffers:
-                yield batch[i][2], buffer.as_numpy_array()
+                yield [(batch[i][2], buffer.as_numpy_array())]
 
     def write(self, box: Box, pixels: NDArray[Any]) -> None:
         """Set the whole write units of `box`; those that hold only fill are deleted."""

@@ -12,6 +12,7 @@ from ziggurat.boxes import Box, corner, intersect, n_pixels, shape_of, slices
 from ziggurat.chunkgrid import ChunkGrid, rectilinear_sizes
 from ziggurat.counted import CountedStore, Requests
 from ziggurat.direct import Direct
+from ziggurat.encoded import Take
 from ziggurat.errors import StoreError, first_of
 from ziggurat.gathering import cells_by_unit
 from ziggurat.grid import Shape, is_whole, round_up
@@ -112,10 +113,13 @@ class Handle:
         """Whether `chunks` works: chunks can be decoded in this thread, one by one."""
         return self._direct is not None
 
-    def chunks(self, box: Box) -> Iterator[tuple[Box, NDArray[Any]]]:
-        """Yield the pixels of `box` chunk by chunk, in native byte order, as they were decoded."""
+    def chunks(self, box: Box, take: Take | None = None) -> Iterator[tuple[Box, NDArray[Any]]]:
+        """Yield the pixels of `box` chunk by chunk, in native byte order, as they were decoded.
+
+        Those that `take` takes as they are stored do not come.
+        """
         assert self._direct is not None
-        for part, pixels in self._direct.chunks(box):
+        for part, pixels in self._direct.chunks(box, take=take):
             yield part, pixels.astype(self.dtype, copy=False)
 
     def _read(self, box: Box, out: NDArray[Any] | None) -> NDArray[Any]:

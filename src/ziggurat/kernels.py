@@ -162,6 +162,15 @@ def _reduce_whole(src: Array, origin: Sequence[int], edges: Edges, box: Box, out
     return walk is not None
 
 
+def chunk_loop(method: str, edges: Edges, shape: Sequence[int], dtype: np.dtype[Any], out: Array) -> "_hot.Walk | None":
+    """Return the compiled loop from chunks of `shape`, which no window leaves, to parts of `out`; None for no such."""
+    factors = tuple(edge.p for edge in edges)
+    is_loaded = _worked_bytes.get((method, dtype.char), 0) > _NUMBA_PAYS_BYTES
+    if not is_loaded or method in _SAMPLING or not _hot.can(method, dtype, edges, factors):
+        return None
+    return _hot.chunk_walk(method, dtype, tuple(shape), factors, out)
+
+
 def _parts(edges: Edges, box: Box) -> Iterator[Box]:
     """Cut `box` into whole windows and, along each axis, the last window where it is short."""
     axes = []

@@ -1,0 +1,113 @@
+"""Stored chunks that compiled loops read and decode themselves, on the way to the pixels that they reduce."""
+
+import ctypes
+import functools
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numcodecs
+import numcodecs.blosc
+import numcodecs.zstd
+import numpy as np
+from numpy.typing import NDArray
+
+from ziggurat.boxes import Box
+from ziggurat.codecs import ChunkCodec
+
+__all__ = ["Calls", "Encoded", "Take", "calls_of"]
+
+type Bytes = NDArray[np.uint8]
+
+type Calls = NDArray[np.int64]
+"""A codec, and the addresses of its decoder and of C's `open`, `read` and `close`."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Encoded:
+    """Stored chunks of one array, all of one shape.
+
+    Attributes
+    ----------
+    codec : ChunkCodec
+        What they were encoded with.
+    boxes : sequence of Box
+        Where they lie; some may reach beyond the array.
+    calls : Calls
+        What reads and decodes them.
+    spans : array of int64, shape (n, 2)
+        Address and number of the bytes of each chunk; or address of a file's path and -1.
+    data : array of uint8
+        Memory for the bytes of one file.
+    room : array of uint8
+        Memory for the pixels of one chunk.
+    owner : object
+        What lies at the addresses.
+    """
+
+    codec: ChunkCodec
+    boxes: Sequence[Box]
+    calls: Calls
+    spans: NDArray[np.int64]
+    data: Bytes
+    room: Bytes
+    owner: Any
+
+    @classmethod
+    def files(
+        cls, codec: ChunkCodec, calls: Calls, boxes: Sequence[Box], paths: Sequence[str], data: Bytes, room: Bytes
+    ) -> "Encoded":
+        """Return chunks that are files of their own."""
+        names = [os.fsencode(path) + b"\0" for path in paths]
+        joined = np.frombuffer(b"".join(names), np.uint8)
+        spans = np.full((len(names), 2), -1, np.int64)
+        spans[:, 0] = _address(joined) + np.cumsum([0, *map(len, names[:-1])])
+        return cls(codec, boxes, calls, spans, data, room, joined)
+
+    @classmethod
+    def parts(
+        cls, codec: ChunkCodec, calls: Calls, boxes: Sequence[Box], parts: Sequence[Bytes], room: Bytes
+    ) -> "Encoded":
+        """Return chunks whose bytes are in memory."""
+        spans = np.array([(_address(part), part.nbytes) for part in parts], np.int64).reshape(-1, 2)
+        return cls(codec, boxes, calls, spans, np.empty(0, np.uint8), room, parts)
+
+
+type Take = Callable[[Encoded], Sequence[bool]]
+"""Reduces what it can of stored chunks, and says which ones it did."""
+
+
+def calls_of(codec: ChunkCodec) -> Calls | None:
+    """Return what decodes such chunks without Python; None where nothing does."""
+    if codec.order != "C" or not codec.dtype.isnative or len(codec.coders) > 1:
+        return None
+    return _calls(type(codec.coders[0]) if codec.coders else None)
+
+
+@functools.cache
+def _calls(coder: type | None) -> Calls | None:
+    """Return the codec and the addresses of its decoder and of C's file functions.
+
+    numcodecs has no way to decode many chunks without the GIL in between, but its modules export the C functions that
+    they are made of: nothing that it promises. Where one is not found, chunks go the usual way.
+    """
+    try:
+        c = ctypes.CDLL(None)
+        if coder is None:
+            number, decoder = 0, c.memcpy
+        elif coder is numcodecs.Blosc:
+            number, decoder = 1, ctypes.CDLL(numcodecs.blosc.__file__).blosc_decompress_ctx
+        elif coder is numcodecs.Zstd:
+            number, decoder = 2, ctypes.CDLL(numcodecs.zstd.__file__).ZSTD_decompress
+        else:
+            return None
+        functions = [decoder, c.open, c.read, c.close]
+    except (AttributeError, OSError, TypeError):  # as on Windows
+        return None
+    return np.array([number, *(ctypes.cast(f, ctypes.c_void_p).value for f in functions)], np.int64)
+
+
+def _address(a: NDArray[Any]) -> int:
+    found: int = a.__array_interface__["data"][0]
+    return found
