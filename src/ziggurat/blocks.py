@@ -76,9 +76,10 @@ class Block:
             if self.value is not None:
                 self.settle()
             boxes, strides = np.array(stored.boxes), np.array(self.room.strides) // self.room.itemsize
-            low, high = np.array(step.window(self.box)).T
-            whole = ((boxes[..., 0] >= low) & (boxes[..., 1] <= high)).all(axis=1)
-            targets = boxes[..., 0] // [e.p for e in step.edges] - corner(self.box)
+            (low, high), factors = np.array(step.window(self.box)).T, np.array([e.p for e in step.edges])
+            # A chunk as long as its axis may end inside of the last window.
+            is_whole = (boxes[..., 0] >= low) & (boxes[..., 1] <= high) & (boxes[..., 1] % factors == 0)
+            whole, targets = is_whole.all(axis=1), boxes[..., 0] // factors - corner(self.box)
             spans = np.where(whole[:, None], stored.spans, 0)
             loop.reduce_stored((stored.calls, spans, stored.data, done), stored.room, self.room, targets @ strides)
             self._is_filled = self._is_filled or bool(done.any())
