@@ -14,7 +14,7 @@ import numpy as np
 from llvmlite import ir
 from numba.extending import intrinsic
 
-__all__ = ["CHUNKS", "NO_CHUNKS", "fetched"]
+__all__ = ["CHUNKS", "NO_CHUNKS", "fetched", "memory"]
 
 CHUNKS = numba.types.Tuple([numba.int64[::1], numba.int64[:, ::1], numba.uint8[::1], numba.uint8[::1]])
 """What `fetched` takes."""
@@ -54,6 +54,18 @@ def _reading(typing: Any, address: Any) -> Any:
 
 
 _word: Any = intrinsic(_reading)
+
+
+def _pointing(typing: Any, array: Any, first: Any) -> Any:
+    """Return the memory of a flat array from the pixel `first` on, which takes no indices from the end."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.gep(context.make_array(array)(context, builder, arguments[0]).data, [arguments[1]])
+
+    return numba.types.CPointer(array.dtype)(array, numba.int64), generate
+
+
+memory: Any = intrinsic(_pointing)
 
 
 @numba.njit(nogil=True)

@@ -5,7 +5,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from ziggurat._jit_chunks import fetched
+from ziggurat._jit_chunks import fetched, memory
 
 __all__ = ["SEGMENT", "ranks", "ranks_of_pairs"]
 
@@ -16,39 +16,33 @@ type Grid = tuple[int, ...]
 
 
 def ranks_of_pairs(chunks: Any, src: Any, out: Any, starts: Any, scratch: Any, grid: Grid, is_median: int) -> None:
-    """Medians, or modes, of integers in windows of 2 x 2 and 2 x 2 x 2 pixels: sorted in registers, without a branch.
-
-    Pixels are read by twice the index: LLVM vectorises that, and not a row of pairs.
-    """
+    """Medians or modes of integers in windows of 2 x 2 and 2 x 2 x 2 pixels, sorted in registers without a branch."""
     for i in range(len(starts)):
         if fetched(chunks, i, src):
-            _ranks_of_pairs(src[starts[i, 0] :], out[starts[i, 1] :], scratch, grid, is_median)
+            _ranks_of_pairs(memory(src, starts[i, 0]), memory(out, starts[i, 1]), grid, is_median)
 
 
 @numba.njit(nogil=True)
-def _ranks_of_pairs(src: Any, out: Any, scratch: Any, grid: Grid, is_median: int) -> None:
+def _ranks_of_pairs(src: Any, out: Any, grid: Grid, is_median: int) -> None:
     nz, ny, nx, fz, fy, _, sz, sy, oz, oy = grid
-    n = 2 * nx
     for z in range(nz):
         for y in range(ny):
-            start = z * fz * sz + y * fy * sy
-            step = sy if fy == 2 else sz
-            target = out[z * oz + y * oy : z * oz + y * oy + nx]
-            rows = src[start : start + n], src[start + step : start + step + n]
+            a = z * fz * sz + y * fy * sy
+            b, c, d = a + (sy if fy == 2 else sz), a + sz, a + sz + sy
+            target = z * oz + y * oy
             if fz * fy == 2 and is_median:
                 for x in range(nx):
-                    target[x] = _sorted_of_two(rows, x)[1]
+                    out[target + x] = _sorted_of_two(src, a, b, x)[1]
             elif fz * fy == 2:
                 for x in range(nx):
-                    target[x] = _mode_of_four(*_sorted_of_two(rows, x))
+                    out[target + x] = _mode_of_four(*_sorted_of_two(src, a, b, x))
+            elif is_median:
+                for x in range(nx):
+                    out[target + x] = _merged(_sorted_of_two(src, a, b, x), _sorted_of_two(src, c, d, x))[3]
             else:
-                last = src[start + sz : start + sz + n], src[start + sz + sy : start + sz + sy + n]
-                if is_median:
-                    for x in range(nx):
-                        target[x] = _merged(_sorted_of_two(rows, x), _sorted_of_two(last, x))[3]
-                else:
-                    for x in range(nx):
-                        target[x] = _mode_of_eight(*_merged(_sorted_of_two(rows, x), _sorted_of_two(last, x)))
+                for x in range(nx):
+                    low, high = _sorted_of_two(src, a, b, x), _sorted_of_two(src, c, d, x)
+                    out[target + x] = _mode_of_eight(*_merged(low, high))
 
 
 @numba.njit(nogil=True)
@@ -57,10 +51,10 @@ def _order(a: Any, b: Any) -> Any:
 
 
 @numba.njit(nogil=True)
-def _sorted_of_two(rows: Any, x: int) -> Any:
+def _sorted_of_two(src: Any, first: int, second: int, x: int) -> Any:
     """Return the four pixels of target `x` in two rows, sorted."""
-    a, b = _order(rows[0][2 * x], rows[0][2 * x + 1])
-    c, d = _order(rows[1][2 * x], rows[1][2 * x + 1])
+    a, b = _order(src[first + 2 * x], src[first + 2 * x + 1])
+    c, d = _order(src[second + 2 * x], src[second + 2 * x + 1])
     a, c = _order(a, c)
     b, d = _order(b, d)
     b, c = _order(b, c)
