@@ -28,9 +28,9 @@ from ziggurat.settings import (
     Section,
     ZarrConfig,
     join,
-    parse_bytes,
     refusal,
 )
+from ziggurat.text import parse_bytes
 
 __all__ = [
     "Backoff",

@@ -1,11 +1,8 @@
 """Every setting with its meaning, default and bounds: models that refuse what they do not understand."""
 
-import re
 import reprlib
 import warnings
-from fractions import Fraction
 from itertools import pairwise
-from numbers import Integral
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -21,6 +18,7 @@ from pydantic import (
 )
 
 from ziggurat.errors import ConfigError
+from ziggurat.text import parse_bytes, whole
 
 __all__ = [
     "Backoff",
@@ -35,42 +33,10 @@ __all__ = [
     "Section",
     "ZarrConfig",
     "join",
-    "parse_bytes",
     "refusal",
 ]
 
 DEFAULT_WRITE_BLOCK_BYTES = 8 * 2**20
-
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:([kmgtp])(i?))?b?\s*", re.ASCII | re.IGNORECASE)
-_SIZE_RULE = "a size is a whole number of bytes, or text such as '8 MiB' or '256MB'"
-
-
-def parse_bytes(size: object) -> int:
-    """Read a size in bytes from an integer, or from text with a unit: kB is 1000 bytes, KiB is 1024.
-
-    Raises
-    ------
-    ValueError
-        When it is neither, or no whole number of bytes.
-
-    Examples
-    --------
-    >>> parse_bytes("8 MiB"), parse_bytes("256MB"), parse_bytes(1024)
-    (8388608, 256000000, 1024)
-    """
-    number = _whole(size)
-    if isinstance(number, str) and (match := _SIZE.fullmatch(number)):
-        digits, prefix, binary = match.groups()
-        n_bytes = Fraction(digits) * (1024 if binary else 1000) ** (" kmgtp".index((prefix or " ").lower()))
-        number = int(n_bytes) if n_bytes.denominator == 1 else n_bytes
-    if not isinstance(number, int) or isinstance(number, bool):
-        raise ValueError(_SIZE_RULE)
-    return number
-
-
-def _whole(value: object) -> object:
-    """Turn numpy's integers into ints; leave the rest, bool above all, to be judged as it is."""
-    return value if isinstance(value, bool) or not isinstance(value, Integral) else int(value)
 
 
 def _backoff(value: object) -> object:
@@ -80,7 +46,7 @@ def _backoff(value: object) -> object:
     return {"strategy": "exponential", **value} if isinstance(value, dict) else value
 
 
-type Count = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
+type Count = Annotated[int, Field(ge=1), BeforeValidator(whole)]
 type Bytes = Annotated[
     int,
     Field(ge=0),
@@ -97,8 +63,8 @@ class Section(BaseModel):
         strict=True,
         allow_inf_nan=False,
         validate_assignment=True,
-        use_attribute_docstrings=True,
         defer_build=True,  # most models are only ever parts of another: half the time of importing this
+        # Meanings are given as description=: finding docstrings parses this file once per model, four times that.
     )
     section: ClassVar[str] = ""
 
@@ -129,12 +95,11 @@ class Section(BaseModel):
 class _Backoff(Section):
     section: ClassVar[str] = "io_retry.backoff"
 
-    delay_s: float = Field(default=0.1, ge=0)
-    """Seconds before the first retry."""
-    max_delay_s: float = Field(default=10.0, ge=0)
-    """Most seconds before any retry, before and after jitter."""
-    jitter: bool = True
-    """Whether each delay is multiplied by a random factor in [0.5, 1.5]."""
+    delay_s: float = Field(default=0.1, ge=0, description="Seconds before the first retry.")
+    max_delay_s: float = Field(
+        default=10.0, ge=0, description="Most seconds before any retry, before and after jitter."
+    )
+    jitter: bool = Field(default=True, description="Whether each delay is multiplied by a random factor in [0.5, 1.5].")
 
 
 class ConstantBackoff(_Backoff):
@@ -170,14 +135,17 @@ class RetryConfig(Section):
 
     section: ClassVar[str] = "io_retry"
 
-    max_retries: Annotated[int, Field(ge=0), BeforeValidator(_whole)] = 0
-    """Retries of one failed operation."""
-    backoff: Backoff = Field(default_factory=ExponentialBackoff)
-    """How long to wait: a strategy with its parameters, or its bare name."""
-    retry_on: list[Marker] = Field(default_factory=list)
-    """Retry errors whose "ExceptionName: message" holds one of these."""
-    retry_all_errors: bool = False
-    """Retry every error; excludes retry_on."""
+    max_retries: Annotated[int, Field(ge=0), BeforeValidator(whole)] = Field(
+        default=0, description="Retries of one failed operation."
+    )
+    backoff: Backoff = Field(
+        default_factory=ExponentialBackoff,
+        description="How long to wait: a strategy with its parameters, or its bare name.",
+    )
+    retry_on: list[Marker] = Field(
+        default_factory=list, description='Retry errors whose "ExceptionName: message" holds one of these.'
+    )
+    retry_all_errors: bool = Field(default=False, description="Retry every error; excludes retry_on.")
 
     @field_validator("retry_all_errors")
     @classmethod
@@ -201,8 +169,9 @@ class S3fsConfig(Section):
 
     section: ClassVar[str] = "s3fs"
 
-    custom_retry_markers: list[Marker] = Field(default_factory=list)
-    """Parts of error messages that s3fs's own error handler retries."""
+    custom_retry_markers: list[Marker] = Field(
+        default_factory=list, description="Parts of error messages that s3fs's own error handler retries."
+    )
 
 
 class DaskConfig(Section):
@@ -210,11 +179,12 @@ class DaskConfig(Section):
 
     section: ClassVar[str] = "dask"
 
-    write_block_max_bytes: Bytes | None = DEFAULT_WRITE_BLOCK_BYTES
-    """Ceiling of a write block and of a source piece, never below one write unit. Null defers to dask's
-    array.chunk-size, and a lower array.chunk-size wins; 0 is one unit."""
-    max_tasks: Count = 10_000
-    """Most tasks in one graph, whatever the image's size."""
+    write_block_max_bytes: Bytes | None = Field(
+        default=DEFAULT_WRITE_BLOCK_BYTES,
+        description="Ceiling of a write block and of a source piece, never below one write unit. Null defers to dask's "
+        "array.chunk-size, and a lower array.chunk-size wins; 0 is one unit.",
+    )
+    max_tasks: Count = Field(default=10_000, description="Most tasks in one graph, whatever the image's size.")
 
 
 class ConsolidationConfig(Section):
@@ -222,10 +192,15 @@ class ConsolidationConfig(Section):
 
     section: ClassVar[str] = "consolidation"
 
-    numpy_max_bytes: Bytes = 256 * 2**20
-    """mode="auto" builds in memory up to this many bytes to read; 0 never does."""
-    partial_max_coverage: float = Field(default=0.5, ge=0, le=1)
-    """When regions touch more than this fraction of level 0, the whole pyramid is rebuilt."""
+    numpy_max_bytes: Bytes = Field(
+        default=256 * 2**20, description='mode="auto" builds in memory up to this many bytes to read; 0 never does.'
+    )
+    partial_max_coverage: float = Field(
+        default=0.5,
+        ge=0,
+        le=1,
+        description="When regions touch more than this fraction of level 0, the whole pyramid is rebuilt.",
+    )
 
 
 class ZarrConfig(Section):
@@ -233,18 +208,22 @@ class ZarrConfig(Section):
 
     section: ClassVar[str] = "zarr"
 
-    async_concurrency: Count | None = None
-    """Requests in flight per operation."""
-    threading_max_workers: Count | None = None
-    """Threads of zarr's executor; applied at import, as zarr reads it once."""
-    codec_pipeline: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$")] | None = None
-    """Import path of the codec pipeline of the arrays that we open; null calls codecs straight or by zarr's fused."""
-    codec_max_workers: Count | None = None
-    """Codec threads of the arrays that we open; null is one thread inside dask tasks."""
-    sharding_coalesce_max_gap_bytes: Bytes | None = None
-    """Parts of a shard that lie no further apart are read in one request."""
-    sharding_coalesce_max_bytes: Bytes | None = None
-    """Most bytes of one such request."""
+    async_concurrency: Count | None = Field(default=None, description="Requests in flight per operation.")
+    threading_max_workers: Count | None = Field(
+        default=None, description="Threads of zarr's executor; applied at import, as zarr reads it once."
+    )
+    codec_pipeline: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$")] | None = Field(
+        default=None,
+        description="Import path of the codec pipeline of the arrays that we open; null calls codecs straight or by "
+        "zarr's fused.",
+    )
+    codec_max_workers: Count | None = Field(
+        default=None, description="Codec threads of the arrays that we open; null is one thread inside dask tasks."
+    )
+    sharding_coalesce_max_gap_bytes: Bytes | None = Field(
+        default=None, description="Parts of a shard that lie no further apart are read in one request."
+    )
+    sharding_coalesce_max_bytes: Bytes | None = Field(default=None, description="Most bytes of one such request.")
 
 
 class Config(Section):

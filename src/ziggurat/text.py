@@ -1,9 +1,15 @@
-"""Sizes, shapes and tables as plain text, for people."""
+"""Sizes, shapes and tables as plain text, for people; and sizes as people write them."""
 
+import re
 from collections.abc import Iterable, Sequence
+from fractions import Fraction
 from html import escape
+from numbers import Integral
 
-__all__ = ["align", "format_bytes", "format_shape", "html_table"]
+__all__ = ["align", "format_bytes", "format_shape", "html_table", "parse_bytes", "whole"]
+
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:([kmgtp])(i?))?b?\s*", re.ASCII | re.IGNORECASE)
+_SIZE_RULE = "a size is a whole number of bytes, or text such as '8 MiB' or '256MB'"
 
 
 def format_bytes(n_bytes: float) -> str:
@@ -16,6 +22,34 @@ def format_bytes(n_bytes: float) -> str:
     # 1023.95 and not 1024: what rounds to 1024.0 belongs to the next unit.
     power = next((i for i in range(len(units)) if n_bytes < 1023.95 * 1024**i), len(units) - 1)
     return f"{n_bytes:.0f} B" if power == 0 else f"{n_bytes / 1024**power:.1f} {units[power]}"
+
+
+def parse_bytes(size: object) -> int:
+    """Read a size in bytes from an integer, or from text with a unit: kB is 1000 bytes, KiB is 1024.
+
+    Raises
+    ------
+    ValueError
+        When it is neither, or no whole number of bytes.
+
+    Examples
+    --------
+    >>> parse_bytes("8 MiB"), parse_bytes("256MB"), parse_bytes(1024)
+    (8388608, 256000000, 1024)
+    """
+    number = whole(size)
+    if isinstance(number, str) and (match := _SIZE.fullmatch(number)):
+        digits, prefix, binary = match.groups()
+        n_bytes = Fraction(digits) * (1024 if binary else 1000) ** (" kmgtp".index((prefix or " ").lower()))
+        number = int(n_bytes) if n_bytes.denominator == 1 else n_bytes
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise ValueError(_SIZE_RULE)
+    return number
+
+
+def whole(value: object) -> object:
+    """Turn numpy's integers into ints; leave the rest, bool above all, to be judged as it is."""
+    return value if isinstance(value, bool) or not isinstance(value, Integral) else int(value)
 
 
 def format_shape(shape: Iterable[int]) -> str:
