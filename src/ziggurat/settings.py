@@ -226,6 +226,11 @@ class ZarrConfig(Section):
     sharding_coalesce_max_bytes: Bytes | None = Field(default=None, description="Most bytes of one such request.")
 
 
+def _defaults() -> Any:
+    # An instance of the section would need a validator of its own, besides its part in the one of all settings.
+    return Field(default_factory=dict, validate_default=True)
+
+
 class Config(Section):
     """Every setting of Ziggurat.
 
@@ -242,11 +247,11 @@ class Config(Section):
     1048576
     """
 
-    io_retry: RetryConfig = Field(default_factory=RetryConfig)
-    s3fs: S3fsConfig = Field(default_factory=S3fsConfig)
-    dask: DaskConfig = Field(default_factory=DaskConfig)
-    consolidation: ConsolidationConfig = Field(default_factory=ConsolidationConfig)
-    zarr: ZarrConfig = Field(default_factory=ZarrConfig)
+    io_retry: RetryConfig = _defaults()
+    s3fs: S3fsConfig = _defaults()
+    dask: DaskConfig = _defaults()
+    consolidation: ConsolidationConfig = _defaults()
+    zarr: ZarrConfig = _defaults()
 
     _file: Path | None = PrivateAttr(default=None)
     _in_file: dict[str, Any] = PrivateAttr(default_factory=dict)
