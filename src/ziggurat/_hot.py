@@ -79,22 +79,17 @@ class Walk(NamedTuple):
         `chunks` are what `ziggurat._jit_chunks.fetched` takes.
         """
         loop = self.loop
-        places = np.stack([np.zeros_like(starts), starts], axis=1)
+        n = 1 + sum((n - 1) * stride // out.itemsize for n, stride in zip(out.shape, out.strides, strict=True))
+        target, places = _flat(out, n, loop.dtype), np.stack([np.zeros_like(starts), starts], axis=1)
         scratch = np.empty(loop.n_scratch, loop.scratch)
-        self.run(
-            chunks,
-            room.view(loop.dtype),
-            out.reshape(-1).view(loop.dtype),
-            places,
-            scratch,
-            self.grid,
-            *loop.parameters,
-        )
+        self.run(chunks, room.view(loop.dtype), target, places, scratch, self.grid, *loop.parameters)
 
 
 def can(method: str, dtype: np.dtype[Any], edges: Edges, factors: Sequence[int]) -> bool:
     """Say whether there is a compiled loop for windows of `factors` pixels: of `edges`, or short ones at their end."""
     count, whole = math.prod(factors), [e.p for e in edges]
+    if method in ("nearest", "stride"):
+        return dtype.itemsize <= 8 and sum(f > 1 for f in factors) <= 3
     if dtype.kind not in "biuf" or count < 2 or sum(f > 1 for f in factors) > 3:
         return False
     if method in ("median", "mode"):
@@ -119,7 +114,7 @@ def walk(src: Array, factors: tuple[int, ...], out: Array, method: str) -> Walk 
 
 def chunk_walk(method: str, dtype: np.dtype[Any], shape: Strides, factors: Strides, out: Array) -> Walk | None:
     """Return the way from one chunk of `shape` to a part of `out`; None where no loop can take it."""
-    if not out.flags.c_contiguous or not out.flags.aligned or out.dtype != dtype:
+    if not out.flags.aligned or out.dtype != dtype:
         return None
     targets = tuple(n // f for n, f in zip(shape, factors, strict=True))
     source = tuple(dtype.itemsize * math.prod(shape[i + 1 :]) for i in range(len(shape)))
@@ -178,6 +173,9 @@ def _loop(method: str, dtype: np.dtype[Any], factors: Strides, n_row: int) -> Lo
     from ziggurat import _jit, _jit_ranks
 
     count, factor = math.prod(factors), factors[-1]
+    if method in ("nearest", "stride"):
+        bits = np.dtype(f"u{dtype.itemsize}")
+        return Loop(_jit.samples, bits, 1, bits, tuple(f // 2 * (method == "nearest") for f in factors))
     pixel = np.dtype(np.uint8) if dtype.kind == "b" else dtype
     if method in ("median", "mode") and factor == max(factors) == 2 and count >= 4 and dtype.kind != "f":
         return Loop(_jit_ranks.ranks_of_pairs, pixel, 1, pixel, (int(method == "median"),))

@@ -16,7 +16,7 @@ import numpy as np
 
 from ziggurat._jit_chunks import CHUNKS, fetched, memory
 
-__all__ = ["compiled", "float_extremes", "float_sums", "int_extremes", "int_means", "jitted", "wide_means"]
+__all__ = ["compiled", "float_extremes", "float_sums", "int_extremes", "int_means", "jitted", "samples", "wide_means"]
 
 type Kernel = Callable[..., None]
 type Grid = tuple[int, ...]
@@ -243,3 +243,24 @@ def _float_extremes(src: Any, out: Any, grid: Grid, greatest: int) -> None:
             for x in range(nx):
                 best = out[target + x]
                 out[target + x] = best if best == best else np.nan
+
+
+def samples(chunks: Any, src: Any, out: Any, starts: Any, scratch: Any, grid: Grid, dz: int, dy: int, dx: int) -> None:
+    """One pixel of each window, at the place (dz, dy, dx) in it; of any dtype, as integers of its size."""
+    for i in range(len(starts)):
+        if fetched(chunks, i, src):
+            _samples(memory(src, starts[i, 0] + dx), memory(out, starts[i, 1]), grid, dz, dy)
+
+
+@numba.njit(nogil=True)
+def _samples(src: Any, out: Any, grid: Grid, dz: int, dy: int) -> None:
+    nz, ny, nx, fz, fy, fx, sz, sy, oz, oy = grid
+    for z in range(nz):
+        for y in range(ny):
+            row, target = (z * fz + dz) * sz + (y * fy + dy) * sy, z * oz + y * oy
+            if fx == 2:
+                for x in range(nx):
+                    out[target + x] = src[row + 2 * x]
+            else:
+                for x in range(nx):
+                    out[target + x] = src[row + x * fx]

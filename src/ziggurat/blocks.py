@@ -5,6 +5,7 @@ neither kept, reduced nor encoded pixel by pixel.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from ziggurat.boxes import Box, corner, is_empty, slices
 from ziggurat.encoded import Encoded
+from ziggurat.handle import Handle
 from ziggurat.kernels import chunk_loop, reduce
 from ziggurat.steps import Step
 
@@ -67,6 +69,25 @@ class Block:
             place[...] = value
         else:
             reduce_into(self.step, pixels, origin, box, place)
+
+    def read(self, source: Any) -> int:
+        """Reduce the chunks of `source` under the block one by one, each in the cache; return the bytes of pixels read.
+
+        The step takes chunks, and `source` gives them.
+        """
+        n_bytes = 0
+
+        def take(stored: Encoded) -> Sequence[bool]:
+            nonlocal n_bytes
+            done = self.take(stored)
+            n_bytes += sum(done) * stored.codec.n_bytes
+            return done
+
+        chunks = partial(source.chunks, take=take) if isinstance(source, Handle) else source.chunks
+        for chunk, pixels in chunks(self.step.window(self.box)):
+            n_bytes += 0 if is_constant(pixels) else pixels.nbytes
+            self.receive(chunk, pixels)
+        return n_bytes
 
     def take(self, stored: Encoded) -> list[bool]:
         """Reduce stored chunks, which a compiled loop reads and decodes; say which ones it did."""

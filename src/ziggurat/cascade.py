@@ -9,20 +9,19 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import accumulate
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ziggurat.blocks import Block, Known, is_constant, reduce_into
+from ziggurat.blocks import Block, Known, reduce_into
 from ziggurat.boxes import Box, corner, cut, n_pixels, shape_of, slices
-from ziggurat.encoded import Encoded
 from ziggurat.gathering import batches, bundles
 from ziggurat.geometry import own
 from ziggurat.grid import Level, Shape, cut_units, each_unit, grid_shape
 from ziggurat.handle import Handle
+from ziggurat.kernels import expect
 from ziggurat.planning import Task
 from ziggurat.policy import counted_retries
 from ziggurat.regions import Boxes
@@ -74,6 +73,8 @@ class Work:
         Memory of finished tasks, for the next ones in this process.
     pulse_s : float
         Seconds between two messages, at least, in which a task on another machine tells how far it is.
+    n_bytes : int
+        Bytes of pixels that all tasks read together.
     """
 
     steps: tuple[Step, ...]
@@ -82,6 +83,12 @@ class Work:
     act: Literal["write", "compare", "repair"] = "write"
     spare: "Spare" = field(default_factory=lambda: Spare(), repr=False, compare=False)
     pulse_s: float = 1.0
+    n_bytes: int = 0
+
+    def expect(self) -> None:
+        """Get ready for as much work as there is."""
+        for step in self.steps:
+            expect(step.method, step.source.native, self.n_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +139,7 @@ def run_task(work: Work, task: Task, pulse: Callable[[Record], None] = _go_on) -
 
     `pulse` is told before each block is written what was done so far, and raises where the work is to stop.
     """
+    work.expect()
     with zarr_settings(work.handles[0].settings), counted_retries() as retries, work.spare.borrow() as buffers:
         walk = _Walk(work, task, buffers, retries, pulse)
         if task.dirty is None:
@@ -259,16 +267,7 @@ class _Walk:
 
     def _read_pieces(self, source: Handle, step: Step, block: Block) -> None:
         if step.takes_chunks and source.gives_chunks:
-            # Each chunk is reduced while it is in the cache, and needs no place beside the others.
-            def take(stored: Encoded) -> Sequence[bool]:
-                done = block.take(stored)
-                self.bytes_read += sum(done) * stored.codec.n_bytes
-                return done
-
-            chunks = partial(source.chunks, take=take) if isinstance(source, Handle) else source.chunks
-            for chunk, pixels in chunks(step.window(block.box)):
-                self.bytes_read += 0 if is_constant(pixels) else pixels.nbytes
-                block.receive(chunk, pixels)
+            self.bytes_read += block.read(source)
             return
         for piece in cut(block.box, self.stage.piece):
             window = step.window(piece)

@@ -1,11 +1,9 @@
-"""Runs a plan: in memory with numpy, or as a dask graph on whatever scheduler is active."""
+"""Runs the tasks of a plan: in threads of this process, or as a dask graph on whatever scheduler is active."""
 
 import os
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from threading import Event
 from typing import Any
@@ -13,17 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ziggurat.blocks import reduce_into
 from ziggurat.boxes import Box, slices
-from ziggurat.cascade import Record, Work, n_units, run_task, taken_requests
+from ziggurat.cascade import Record, Work, run_task
 from ziggurat.chunkaxis import ChunkAxis
 from ziggurat.cluster import check_client, check_memory, check_workers, needs_threads, run_distributed, warn_of_threads
 from ziggurat.errors import ModeError, StoppedError, StoreError
 from ziggurat.graph import RunInGraph, Told, Wanted, every, make_graph, run_in_graph
-from ziggurat.grid import SHARD_READ_BYTES, Shape, cut_units, write_block
 from ziggurat.handle import Handle
 from ziggurat.planning import Plan, Task
-from ziggurat.policy import counted_retries
 from ziggurat.runtime import zarr_settings, zarr_threads
 
 __all__ = [
@@ -33,82 +28,8 @@ __all__ = [
     "find_scheduler",
     "run_dask",
     "run_here",
-    "run_numpy",
     "write_patch",
 ]
-
-
-def run_numpy(work: Work, writes: Sequence[Shape], told: Told) -> list[Record]:
-    """Read level 0 at once and build the chain in memory, two adjacent levels at a time.
-
-    Parameters
-    ----------
-    writes : sequence of tuple of int
-        Pixels of one write block of each level, level 1 first.
-    """
-    records: list[Record] = []
-    settings = work.handles[0].settings
-    started = time.time()
-    with zarr_settings(settings, None), counted_retries() as retries:
-        pixels = _read_whole(work.handles[0]) if work.steps else np.empty(0)
-    n_retries, n_read = len(retries), pixels.nbytes
-    with ThreadPoolExecutor(os.cpu_count()) as pool, zarr_settings(settings):
-        for k, size in enumerate(writes, 1):
-            level = np.empty(work.handles[k].level.shape, work.handles[k].dtype)
-            about: dict[str, Any] = {"stage": k - 1, "write_s": (0.0,), "n_retries": n_retries}
-            record = Record(((k, 0, 0),), n_read, started, started, **about)
-            for wrote in _build_level(work, k, size, pixels, level, pool):
-                record = _grown(record, *wrote)
-                told.so_far(record)
-            records.append(replace(record, requests=taken_requests(work)))
-            told.done(records[-1])
-            pixels, started, n_retries, n_read = level, time.time(), 0, 0
-    return records
-
-
-def _read_whole(source: Handle) -> NDArray[Any]:
-    """Read a level, in threads where zarr has none of its own to do it with."""
-    level = source.level
-    if not isinstance(source, Handle) or not source.gives_chunks:
-        return source.read(level.box)
-    pixels = np.empty(level.shape, source.dtype)
-    boxes = cut_units(level.box, level, write_block(level, level.shape, SHARD_READ_BYTES))
-    contexts = ((copy_context(), box) for box in boxes)
-    # Together they hold a quarter of the level beside it, as planned.
-    n_threads = max(1, min(os.cpu_count() or 1, level.nbytes // (4 * level.reader_bytes)))
-    with ThreadPoolExecutor(n_threads) as pool:
-        # Retries are counted in the context of whoever reads.
-        list(pool.map(lambda each: each[0].run(source.read, each[1], pixels[slices(each[1])]), contexts))
-    return pixels
-
-
-def _build_level(
-    work: Work, k: int, size: Shape, source: NDArray[Any], level: NDArray[Any], pool: ThreadPoolExecutor
-) -> Iterator[tuple[int, int, float, int]]:
-    """Build a level in memory and write it; yield units, bytes, seconds and retries of each write."""
-    step, handle = work.steps[k - 1], work.handles[k]
-
-    def build(box: Box) -> tuple[int, int, float, int]:
-        block = level[slices(box)]
-        reduce_into(step, source, (0,) * source.ndim, box, block)
-        started = time.perf_counter()
-        with counted_retries() as retries:
-            handle.write(box, block)
-        return n_units(handle.level, box), block.nbytes, time.perf_counter() - started, len(retries)
-
-    yield from pool.map(build, cut_units(handle.level.box, handle.level, size))
-
-
-def _grown(record: Record, units: int, size_bytes: int, seconds: float, n_retries: int) -> Record:
-    """Return the record of a level after one more write."""
-    ((k, n, n_bytes),) = record.levels
-    return replace(
-        record,
-        levels=((k, n + units, n_bytes + size_bytes),),
-        finished_s=time.time(),
-        write_s=(record.write_s[0] + seconds,),
-        n_retries=record.n_retries + n_retries,
-    )
 
 
 def run_here(work: Work, plan: Plan, told: Told, wanted: Wanted = every) -> list[Record]:

@@ -17,6 +17,7 @@ from ziggurat.events import OnProgress
 from ziggurat.graph import Wanted, every, make_delayed
 from ziggurat.grid import Shape
 from ziggurat.handle import Handle
+from ziggurat.inmemory import run_numpy
 from ziggurat.planning import Plan, Task
 from ziggurat.pyramid import Pyramid
 from ziggurat.report import LevelReport, Report, StageReport
@@ -140,7 +141,7 @@ class Job(Plan):
     def _execute(self, work: Work, scheduler: engines.Scheduler | None, tell: Tell, wanted: Wanted) -> list[Record]:
         tell.start()
         if not self.stages:
-            return engines.run_numpy(work, self.writes, tell) if self.steps and self.writes else []
+            return run_numpy(work, self.writes, tell) if self.steps and self.writes else []
         if scheduler is None:
             return engines.run_here(work, self, tell, wanted)
         return engines.run_dask(work, self, scheduler, tell, wanted)
@@ -167,7 +168,9 @@ class Job(Plan):
                         f"level {array.path!r} of {self.where} is opened read-only: open it for writing"
                     )
             check_writable(targets)
-        return Work(self.steps, self.stages, tuple(map(self._handle, self.pyramid.arrays)), act)
+        return Work(
+            self.steps, self.stages, tuple(map(self._handle, self.pyramid.arrays)), act, n_bytes=self.bytes_read
+        )
 
     def _handle(self, array: Any) -> Handle:
         return cast("Handle", array) if isinstance(array, Virtual) else Handle(array, self.pyramid.settings)

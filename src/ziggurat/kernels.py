@@ -19,7 +19,7 @@ from ziggurat.boxes import Box, cut, is_empty, slices
 from ziggurat.errors import DTypeError, MethodError
 from ziggurat.geometry import Edge, Edges, halo, window
 
-__all__ = ["METHODS", "check", "reduce", "scratch_bytes"]
+__all__ = ["METHODS", "check", "chunk_loop", "expect", "reduce", "scratch_bytes"]
 
 METHODS: tuple[str, ...] = (
     "mean", "median", "mode", "min", "max", "linear", "cubic", "gaussian", "nearest", "stride",
@@ -166,9 +166,16 @@ def chunk_loop(method: str, edges: Edges, shape: Sequence[int], dtype: np.dtype[
     """Return the compiled loop from chunks of `shape`, which no window leaves, to parts of `out`; None for no such."""
     factors = tuple(edge.p for edge in edges)
     is_loaded = _worked_bytes.get((method, dtype.char), 0) > _NUMBA_PAYS_BYTES
-    if not is_loaded or method in _SAMPLING or not _hot.can(method, dtype, edges, factors):
+    if not is_loaded or not _hot.can(method, dtype, edges, factors):
         return None
     return _hot.chunk_walk(method, dtype, tuple(shape), factors, out)
+
+
+def expect(method: str, dtype: DTypeLike, n_bytes: int) -> None:
+    """Say how many bytes of pixels are going to be reduced, so that numba is loaded at once where that pays."""
+    key = method, np.dtype(dtype).char
+    if n_bytes > 4 * _NUMBA_PAYS_BYTES:
+        _worked_bytes[key] = max(n_bytes, _worked_bytes.get(key, 0))
 
 
 def _parts(edges: Edges, box: Box) -> Iterator[Box]:
@@ -183,6 +190,7 @@ def _parts(edges: Edges, box: Box) -> Iterator[Box]:
 def _reduce_part(src: Array, edges: Edges, box: Box, out: Array, method: str, nodata: complex | None) -> None:
     """Fill `out` with the targets `box` from exactly their window."""
     if method in _SAMPLING and all(e.q == 1 for e in edges):
+        _pays(method, src)
         _sample(src, edges, box, out, method)
     elif method not in _SAMPLING and src.dtype.kind == "c" and nodata is None:
         _reduce_part(src.real, edges, box, out.real, method, None)
