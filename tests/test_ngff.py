@@ -1,15 +1,17 @@
 import copy
 from fractions import Fraction
 from typing import Any
+from unittest import mock
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from yaozarrs import v04, v05
 
 from ziggurat.errors import MetadataError, ZigguratError
 from ziggurat.listing import label_names
 from ziggurat.ngff import Axis, Dataset, Image, level_transform, read_image, scale_ratio
+from ziggurat.validation import is_plain
 
 TCZYX = [
     {"name": "t", "type": "time", "unit": "second"},
@@ -45,6 +47,79 @@ def attributes(version: str, *multiscales: Any, **more: Any) -> dict[str, Any]:
 
 def read(version: str = "0.4", where: str = "image.zarr", **changes: Any) -> Image:
     return read_image(attributes(version, multiscale(**changes)), where)
+
+
+# --- what is plain
+
+
+WORDS = [
+    "",
+    "1",
+    "x",
+    "y",
+    "a/b",
+    "..",
+    "__a",
+    "µ",
+    "\ud800",
+    "space",
+    "time",
+    "channel",
+    "space space",
+    "scale",
+    "0.5",
+]
+NUMBERS = [0, 1, -1, True, 2.5, 2**53, 10**400, float("nan"), float("inf")]
+ODD = st.sampled_from([None, *WORDS, *NUMBERS, [], [1.0, 1.0], {}, ["x"]])
+"""What may stand anywhere in a broken document."""
+
+
+def places(node: Any, *path: Any) -> list[tuple[Any, ...]]:
+    """Return the path of every value in a document, depth first."""
+    keys = list(node) if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else []
+    return [found for key in keys for found in [(*path, key), *places(node[key], *path, key)]]
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> dict[str, Any]:
+    """Draw an entry of `multiscales`: valid, then changed, robbed or extended in a few places."""
+    n_axes = draw(st.integers(2, 5))
+    outer = draw(st.sampled_from([{}, {"coordinateTransformations": transforms([2] * n_axes, [1.5] * n_axes)}]))
+    entry = multiscale(n_axes, name="cells", type="mean", metadata={"any": 1}, **outer)
+    for _ in range(draw(st.integers(0, 3))):
+        *path, key = draw(st.sampled_from(places(entry)))
+        parent = entry
+        for step in path:
+            parent = parent[step]
+        action = draw(st.sampled_from(["set", "set", "delete", "repeat", "swap"]))
+        if action == "set":
+            parent[key] = copy.deepcopy(draw(ODD))
+        elif action == "delete":
+            del parent[key]
+        elif isinstance(parent, list) and action == "repeat":
+            parent.append(copy.deepcopy(parent[key]))
+        elif isinstance(parent, list):
+            parent.reverse()
+        if not places(entry):
+            break
+    return entry
+
+
+@settings(max_examples=500, deadline=None)
+@given(documents(), st.sampled_from(VERSIONS))
+def test_yaozarrs_accepts_what_is_plain_and_reads_the_same_in_it(entry: dict[str, Any], version: str) -> None:
+    if not is_plain(entry):
+        return
+    image = read_image(attributes(version, entry), "image.zarr")
+    with mock.patch("ziggurat.validation.is_plain", lambda _: False):
+        assert read_image(attributes(version, entry), "image.zarr") == image
+
+
+@pytest.mark.parametrize("n_axes", [2, 3, 4, 5])
+def test_usual_images_are_plain(n_axes: int) -> None:
+    assert is_plain(multiscale(n_axes))
+    assert is_plain(multiscale(n_axes, name="cells", type="gaussian", metadata={"method": "some"}, surprise=True))
+    assert is_plain(multiscale(n_axes, coordinateTransformations=transforms([1] * n_axes)))
 
 
 # --- what is read

@@ -13,11 +13,12 @@ from ziggurat.errors import DTypeError, GeometryError, MetadataError
 from ziggurat.grid import Shape
 from ziggurat.layout import Layout, default_chunk, factors_of, lay_out
 from ziggurat.metadata import as_axes, default_axes
-from ziggurat.ngff import AXIS_TYPES, Axis
+from ziggurat.ngff import Axis
 from ziggurat.pyramid import Pyramid
 from ziggurat.settings import ZarrConfig
 from ziggurat.sources import Source
 from ziggurat.store import level_of
+from ziggurat.validation import AXIS_TYPES
 from ziggurat.virtual import Virtual, as_source
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import Any
 
 from ziggurat.errors import MetadataError
 from ziggurat.layout import Layout
-from ziggurat.ngff import AXIS_TYPES, Axis, Dataset, level_transform, read_image
+from ziggurat.ngff import Axis, Dataset, level_transform, read_image
+from ziggurat.validation import AXIS_TYPES
 
 __all__ = [
     "as_axes",

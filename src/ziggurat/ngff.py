@@ -2,21 +2,17 @@
 
 import re
 import reprlib
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import isfinite
 from typing import Any
 
-from pydantic import ValidationError
-from yaozarrs import v04, v05
-
 from ziggurat.errors import MetadataError
 from ziggurat.listing import REMEDY, not_an_image
+from ziggurat.validation import validated
 
 __all__ = [
-    "AXIS_TYPES",
     "Axis",
     "Dataset",
     "Image",
@@ -27,9 +23,6 @@ __all__ = [
     "scale_ratio",
 ]
 
-type _Multiscale = v04.Multiscale | v05.Multiscale
-
-AXIS_TYPES = {"t": "time", "c": "channel", "z": "space", "y": "space", "x": "space"}
 _NAMES = ("nearest", "stride", "linear", "cubic", "gaussian", "mean", "median", "mode", "min", "max")
 _METHODS = {
     **dict(zip(_NAMES, _NAMES, strict=True)),
@@ -43,7 +36,6 @@ _METHODS = {
     "minimum": "min",
     "maximum": "max",
 }
-_UNION_MEMBERS = {"ScaleTransformation", "TranslationTransformation", "custom", "space", "time", "channel"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,16 +102,16 @@ def read_image(attributes: Mapping[str, Any], where: str, index: int = 0) -> Ima
     ((0.5, 0.5), 'gaussian')
     """
     version, ome = _versioned(attributes, where)
-    multiscale = _validate(version, _entry(ome, where, index), f"{where}: multiscales[{index}]")
-    method = method_of(multiscale.type)
+    multiscale = validated(version, _entry(ome, where, index), f"{where}: multiscales[{index}]")
+    method = method_of(multiscale.get("type"))
     return Image(
-        axes=tuple(Axis(axis.name, axis.type, axis.unit) for axis in multiscale.axes),
+        axes=tuple(Axis(axis["name"], axis.get("type"), axis.get("unit")) for axis in multiscale["axes"]),
         datasets=_datasets(multiscale, f"{where}: multiscales[{index}]"),
         method=method,
         is_label="image-label" in ome or lies_in_labels(where),
-        name=multiscale.name,
+        name=multiscale.get("name"),
         version=version,
-        nodata=_nodata(multiscale.metadata, method),
+        nodata=_nodata(multiscale.get("metadata"), method),
     )
 
 
@@ -182,40 +174,8 @@ def _entry(ome: Mapping[str, Any], where: str, index: int) -> Mapping[str, Any]:
             )
 
 
-def _validate(version: str, entry: Mapping[str, Any], where: str) -> _Multiscale:
-    """Let yaozarrs judge `entry`, once axes without a type have the one their name implies."""
-    if version == "0.4" and entry.get("version", version) != version:
-        raise MetadataError(f"{where}.version is {entry['version']!r}; 0.4 and 0.5 are read. {REMEDY}.")
-    axes = entry.get("axes")
-    if isinstance(axes, list):
-        entry = {**entry, "axes": [_typed(axis) for axis in axes]}
-    model: type[_Multiscale] = v04.Multiscale if version == "0.4" else v05.Multiscale
-    with warnings.catch_warnings():
-        # Unusual units and names do not matter to a rebuild.
-        warnings.filterwarnings("ignore", "(?s).*(SHOULD be one of|potentially risky characters)")
-        try:
-            return model.model_validate(entry)
-        except ValidationError as error:
-            raise MetadataError(f"{where}{_problem(error)}. {REMEDY}.") from error
-
-
-def _typed(axis: object) -> object:
-    if isinstance(axis, Mapping) and axis.get("type") is None and axis.get("name") in AXIS_TYPES:
-        return {**axis, "type": AXIS_TYPES[axis["name"]]}
-    return axis
-
-
-def _problem(error: ValidationError) -> str:
-    """Name the field, what is wrong and what was found, of the first thing that is wrong."""
-    first = error.errors(include_url=False)[0]
-    parts = (part for part in first["loc"] if part not in _UNION_MEMBERS)
-    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
-    said = " ".join(first["msg"].removeprefix("Value error, ").split("\n\n")[0].split()).rstrip(".")
-    return f"{field}: {said}, found {reprlib.repr(first['input'])}"
-
-
-def _datasets(multiscale: _Multiscale, where: str) -> tuple[Dataset, ...]:
-    datasets = tuple(_dataset(dataset, multiscale) for dataset in multiscale.datasets)
+def _datasets(multiscale: Mapping[str, Any], where: str) -> tuple[Dataset, ...]:
+    datasets = tuple(_dataset(dataset, multiscale) for dataset in multiscale["datasets"])
     paths = [dataset.path for dataset in datasets]
     for level, dataset in enumerate(datasets):
         if paths.index(dataset.path) != level:
@@ -225,20 +185,20 @@ def _datasets(multiscale: _Multiscale, where: str) -> tuple[Dataset, ...]:
     return datasets
 
 
-def _dataset(dataset: v04.Dataset | v05.Dataset, multiscale: _Multiscale) -> Dataset:
+def _dataset(dataset: Mapping[str, Any], multiscale: Mapping[str, Any]) -> Dataset:
     """Combine the level's own transforms with those of the whole pyramid, which are applied after them."""
-    scale, translation = _affine(dataset.coordinateTransformations)
-    if multiscale.coordinateTransformations:
-        outer, shift = _affine(multiscale.coordinateTransformations)
+    scale, translation = _affine(dataset["coordinateTransformations"])
+    if multiscale.get("coordinateTransformations"):
+        outer, shift = _affine(multiscale["coordinateTransformations"])
         scale = tuple(a * b for a, b in zip(scale, outer, strict=True))
         translation = tuple(t * a + b for t, a, b in zip(translation, outer, shift, strict=True))
-    return Dataset(dataset.path, scale, translation)
+    return Dataset(dataset["path"], scale, translation)
 
 
-def _affine(transforms: Sequence[Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return scale and translation; yaozarrs saw to it that there is one scale, then at most one translation."""
-    scale = tuple(transforms[0].scale)
-    return scale, tuple(transforms[1].translation) if len(transforms) > 1 else (0.0,) * len(scale)
+def _affine(transforms: Sequence[Mapping[str, Any]]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return scale and translation; validation saw to it that there is one scale, then at most one translation."""
+    scale = tuple(map(float, transforms[0]["scale"]))
+    return scale, tuple(map(float, transforms[1]["translation"])) if len(transforms) > 1 else (0.0,) * len(scale)
 
 
 def method_of(word: str | None) -> str | None:
