@@ -87,7 +87,7 @@ def _load() -> Config:
     except (FileNotFoundError, NotADirectoryError):
         if _named_by_env:
             warnings.warn(f"{ENV_VAR} names {_path}, which is not there: defaults are used", UserWarning, stacklevel=3)
-        return Config()
+        return Config.model_construct()
 
 
 def read_config(path: Path) -> Config:

@@ -60,7 +60,7 @@ class Pyramid:
     method: str
     name: str | None = None
     touched: list[Box] = field(default_factory=list)
-    settings: ZarrConfig = field(default_factory=ZarrConfig)
+    settings: ZarrConfig = field(default_factory=ZarrConfig.model_construct)
     image: Image | None = None
     index: int = 0
 

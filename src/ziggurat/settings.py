@@ -63,7 +63,9 @@ class Section(BaseModel):
         strict=True,
         allow_inf_nan=False,
         validate_assignment=True,
-        defer_build=True,  # most models are only ever parts of another: half the time of importing this
+        # A model builds its validator when it first judges a value, and defaults are made without (`model_construct`):
+        # where nothing is set, which is usual, pydantic builds none. That takes longer than planning a small image.
+        defer_build=True,
         # Meanings are given as description=: finding docstrings parses this file once per model, four times that.
     )
     section: ClassVar[str] = ""
@@ -139,7 +141,7 @@ class RetryConfig(Section):
         default=0, description="Retries of one failed operation."
     )
     backoff: Backoff = Field(
-        default_factory=ExponentialBackoff,
+        default_factory=ExponentialBackoff.model_construct,
         description="How long to wait: a strategy with its parameters, or its bare name.",
     )
     retry_on: list[Marker] = Field(
@@ -226,11 +228,6 @@ class ZarrConfig(Section):
     sharding_coalesce_max_bytes: Bytes | None = Field(default=None, description="Most bytes of one such request.")
 
 
-def _defaults() -> Any:
-    # An instance of the section would need a validator of its own, besides its part in the one of all settings.
-    return Field(default_factory=dict, validate_default=True)
-
-
 class Config(Section):
     """Every setting of Ziggurat.
 
@@ -247,11 +244,11 @@ class Config(Section):
     1048576
     """
 
-    io_retry: RetryConfig = _defaults()
-    s3fs: S3fsConfig = _defaults()
-    dask: DaskConfig = _defaults()
-    consolidation: ConsolidationConfig = _defaults()
-    zarr: ZarrConfig = _defaults()
+    io_retry: RetryConfig = Field(default_factory=RetryConfig.model_construct)
+    s3fs: S3fsConfig = Field(default_factory=S3fsConfig.model_construct)
+    dask: DaskConfig = Field(default_factory=DaskConfig.model_construct)
+    consolidation: ConsolidationConfig = Field(default_factory=ConsolidationConfig.model_construct)
+    zarr: ZarrConfig = Field(default_factory=ZarrConfig.model_construct)
 
     _file: Path | None = PrivateAttr(default=None)
     _in_file: dict[str, Any] = PrivateAttr(default_factory=dict)

@@ -144,7 +144,7 @@ def stored_units(array: "zarr.Array[Any]") -> NDArray[np.int64]:
     StoreError
         When the store tells neither times nor etags.
     """
-    policy = getattr(array.store, "policy", None) or RetryConfig()
+    policy = getattr(array.store, "policy", None) or RetryConfig.model_construct()
     objects = retry(policy, f"list {array.path}", lambda: list(_objects(array)))
     grid = ChunkGrid.of(array).shape
     rows: list[tuple[int, int, int]] = []

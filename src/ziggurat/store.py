@@ -91,7 +91,7 @@ def open_group(
     StoreError
         When the URL, or an option, is not understood.
     """
-    policy = policy or RetryConfig()
+    policy = policy or RetryConfig.model_construct()
     check_options(where, storage_options, backend)
     path = where.path if isinstance(where, zarr.Group) else ""
     if isinstance(where, zarr.Group):
