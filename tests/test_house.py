@@ -14,7 +14,7 @@ SOURCE = Path(ziggurat.__file__).parent
 # Finest grained first: a module imports only what stands before it.
 ORDER = [
     *("errors", "text", "boxes", "geometry", "chunkaxis", "chunkgrid", "grid", "layout", "settings", "config"),
-    *("_taps", "_jit_chunks", "_jit", "_jit_ranks", "_jit_taps", "_generic", "_hot", "kernels"),
+    *("_taps", "_codes", "_jit_chunks", "_jit", "_jit_ranks", "_jit_taps", "_generic", "_hot", "kernels"),
     *("steps", "stages", "regions", "dirty", "gathering", "plan_face", "planning"),
     *("policy", "runtime", "watching", "counted", "remote", "retry", "store"),
     *("codecs", "encoded", "shards", "files", "direct", "handle", "sidecar"),

@@ -14,6 +14,8 @@ import numpy as np
 from llvmlite import ir
 from numba.extending import intrinsic
 
+from ziggurat._codes import BLOSC, DONE, MISSING, ZSTD
+
 __all__ = ["CHUNKS", "NO_CHUNKS", "fetched", "memory"]
 
 CHUNKS = numba.types.Tuple([numba.int64[::1], numba.int64[:, ::1], numba.uint8[::1], numba.uint8[::1]])
@@ -21,7 +23,8 @@ CHUNKS = numba.types.Tuple([numba.int64[::1], numba.int64[:, ::1], numba.uint8[:
 
 NO_CHUNKS = np.empty(0, np.int64), np.empty((0, 2), np.int64), np.empty(0, np.uint8), np.empty(0, np.uint8)
 
-RAW, BLOSC, ZSTD = range(3)
+NOT_THERE = -2
+ENOENT = 2
 BLOSC_HEADER_BYTES = 16
 
 
@@ -70,44 +73,49 @@ memory: Any = intrinsic(_pointing)
 
 @numba.njit(nogil=True)
 def fetched(chunks: Any, i: int, room: Any) -> Any:
-    """Put the pixels of the stored chunk `i` into `room`, and say whether that was done; else Python is to look.
+    """Put the pixels of the stored chunk `i` into `room`, and say whether that was done.
 
     Where there are no stored chunks, `room` holds what is wanted.
 
     Parameters
     ----------
     chunks : tuple of array
-        Which codec (`RAW`, `BLOSC`, `ZSTD`), and the addresses of its decoder (C's `memcpy` for pixels as they are) and
-        of C's `open`, `read` and `close`.
+        Which codec (of `ziggurat._codes`), and the addresses of its decoder (C's `memcpy` for pixels as they are), of
+        C's `open`, `read` and `close`, and of what tells where its `errno` is.
         Address and number of the encoded bytes of each chunk, or address of its path and -1.
         Memory for what is read from a file.
-        Whether each chunk was fetched: set here.
+        What became of each chunk, set here: `DONE` or `MISSING`, where it is not left to Python.
     """
-    calls, spans, data, done = chunks
+    calls, spans, data, found = chunks
     if len(spans) == 0:
         return True
     address, n = spans[i, 0], spans[i, 1]
     if n < 0:
         n = _read(calls, address, data)
+        if n == NOT_THERE:
+            found[i] = MISSING
+            return False
         address = data.ctypes.data
-    done[i] = _decode(calls, address, n, room)
-    return done[i] != 0
+    if _decode(calls, address, n, room):
+        found[i] = DONE
+        return True
+    return False
 
 
 @numba.njit(nogil=True)
-def _read(calls: Any, path: int, data: Any) -> int:
+def _read(calls: Any, path: int, data: Any) -> Any:
     """Read a file, and return the number of its bytes; -1 where it cannot be read or `data` cannot hold it."""
     file = np.int32(_call(calls[2], path, 0, 0, 0))  # O_RDONLY is 0 everywhere
     if file < 0:
-        return -1
-    n, found = 0, 1
+        return NOT_THERE if _word(_call(calls[5], 0, 0, 0, 0)) == ENOENT else -1
+    n, count = 0, 1
     while n < len(data):
-        found = _call(calls[3], file, data.ctypes.data + n, len(data) - n, 0)
-        if found <= 0:
+        count = _call(calls[3], file, data.ctypes.data + n, len(data) - n, 0)
+        if count <= 0:
             break
-        n += found
+        n += count
     _call(calls[4], file, 0, 0, 0)
-    return n if found == 0 else -1
+    return n if count == 0 else -1
 
 
 @numba.njit(nogil=True)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ziggurat._codes import DONE, LEFT
 from ziggurat.boxes import Box, corner, is_empty, slices
 from ziggurat.encoded import Encoded
 from ziggurat.handle import Handle
@@ -77,11 +78,11 @@ class Block:
         """
         n_bytes = 0
 
-        def take(stored: Encoded) -> Sequence[bool]:
+        def take(stored: Encoded) -> Sequence[int]:
             nonlocal n_bytes
-            done = self.take(stored)
-            n_bytes += sum(done) * stored.codec.n_bytes
-            return done
+            found = self.take(stored)
+            n_bytes += found.count(DONE) * stored.codec.n_bytes
+            return found
 
         chunks = partial(source.chunks, take=take) if isinstance(source, Handle) else source.chunks
         for chunk, pixels in chunks(self.step.window(self.box)):
@@ -89,9 +90,9 @@ class Block:
             self.receive(chunk, pixels)
         return n_bytes
 
-    def take(self, stored: Encoded) -> list[bool]:
-        """Reduce stored chunks, which a compiled loop reads and decodes; say which ones it did."""
-        step, codec, done = self.step, stored.codec, np.zeros(len(stored.boxes), np.uint8)
+    def take(self, stored: Encoded) -> list[int]:
+        """Reduce stored chunks, which a compiled loop reads and decodes; say what became of each."""
+        step, codec, found = self.step, stored.codec, np.full(len(stored.boxes), LEFT, np.uint8)
         loop = chunk_loop(step.method, step.edges, codec.shape, codec.dtype, self.room)
         if loop is not None and step.nodata is None:
             if self.value is not None:
@@ -102,9 +103,9 @@ class Block:
             is_whole = (boxes[..., 0] >= low) & (boxes[..., 1] <= high) & (boxes[..., 1] % factors == 0)
             whole, targets = is_whole.all(axis=1), boxes[..., 0] // factors - corner(self.box)
             spans = np.where(whole[:, None], stored.spans, 0)
-            loop.reduce_stored((stored.calls, spans, stored.data, done), stored.room, self.room, targets @ strides)
-            self._is_filled = self._is_filled or bool(done.any())
-        return [bool(each) for each in done]
+            loop.reduce_stored((stored.calls, spans, stored.data, found), stored.room, self.room, targets @ strides)
+            self._is_filled = self._is_filled or DONE in found
+        return [int(each) for each in found]
 
     def _value(self, box: Box, pixels: NDArray[Any], origin: Sequence[int]) -> NDArray[Any] | None:
         key = pixels[(slice(1),) * pixels.ndim].tobytes()

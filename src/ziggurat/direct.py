@@ -16,6 +16,7 @@ from zarr.abc.store import RangeByteRequest, SuffixByteRequest
 from zarr.buffer import default_buffer_prototype
 from zarr.buffer.cpu import Buffer, NDBuffer
 
+from ziggurat import _codes
 from ziggurat.boxes import Box, corner, intersect, shape_of, slices
 from ziggurat.chunkgrid import rectilinear_sizes
 from ziggurat.codecs import ChunkCodec
@@ -25,7 +26,7 @@ from ziggurat.errors import first_of
 from ziggurat.files import Files
 from ziggurat.grid import SHARD_READ_BYTES, Shape, ceil_div
 from ziggurat.runtime import is_synchronous
-from ziggurat.shards import MISSING, ShardIndex, Spans
+from ziggurat.shards import MISSING, ShardIndex, located, stretches
 
 if TYPE_CHECKING:
     import zarr
@@ -88,7 +89,10 @@ class Direct:
             room = spare if room is None else room
             cells = list(_cells(box, self.unit))
             if self.index is None and take and self.calls is not None and isinstance(get, Files):
-                cells = self._left(take, self.calls, get, cells, room)
+                n_cells, (cells, missing) = len(cells), self._left(take, self.calls, get, cells, room)
+                # One value in all of the box is seen at once.
+                for unit in [box] if len(missing) == n_cells else missing:
+                    yield self._chunk(intersect(box, unit), corner(unit), None, room)
             for index, unit in cells:
                 wanted = intersect(box, unit)
                 if self.index is None:
@@ -98,12 +102,13 @@ class Direct:
 
     def _left(
         self, take: Take, calls: Calls, files: Files, cells: list[tuple[Shape, Box]], room: NDArray[np.uint8]
-    ) -> list[tuple[Shape, Box]]:
-        """Let `take` read chunks that are files; return the others."""
+    ) -> tuple[list[tuple[Shape, Box]], list[Box]]:
+        """Let `take` read chunks that are files; return the cells that it leaves, and the boxes of those not stored."""
         paths = [f"{files.root}/{self._key(index)}" for index, _ in cells]
-        done = take(Encoded.files(self.codec, calls, [unit for _, unit in cells], paths, files.room, room))
-        files.requests.add(gets=sum(done))
-        return [cell for cell, is_done in zip(cells, done, strict=True) if not is_done]
+        found = take(Encoded.files(self.codec, calls, [unit for _, unit in cells], paths, files.room, room))
+        left = [cell for cell, state in zip(cells, found, strict=True) if state == _codes.LEFT]
+        files.requests.add(gets=len(cells) - len(left))
+        return left, [unit for (_, unit), state in zip(cells, found, strict=True) if state == _codes.MISSING]
 
     def gather(self, cells: Mapping[Shape, Iterable[Shape]]) -> Iterator[tuple[Shape, Box, NDArray[Any]]]:
         """Yield index, box and pixels of the inner chunks `cells`, by the index of their shard: each in one read."""
@@ -174,18 +179,18 @@ class Direct:
             shard = get(key)
             if shard is None:
                 return None
-            spans = _spans(index.read(index.in_shard(shard)), cells)
+            spans = located(index.read(index.in_shard(shard)), cells)
             return iter([[(cell, None if start == MISSING else shard[start : start + n]) for cell, start, n in spans]])
         where = SuffixByteRequest(index.n_bytes) if index.is_last else RangeByteRequest(0, index.n_bytes)
         found = self._get(key, where)
-        return None if found is None else self._ranges(key, get, list(_spans(index.read(found), cells)))
+        return None if found is None else self._ranges(key, get, list(located(index.read(found), cells)))
 
     def _ranges(self, key: str, get: Get, spans: list[tuple[Shape, int, int]]) -> Iterator[Batch]:
         """Yield the bytes of chunks in the order in which they lie, from `SHARD_READ_BYTES` of the shard at a time."""
         yield [(cell, None) for cell, start, _ in spans if start == MISSING]
         stored = sorted((start, n, cell) for cell, start, n in spans if start != MISSING)
         config = self.array.async_array.config
-        for batch in _batches(stored):
+        for batch in stretches(stored, SHARD_READ_BYTES):
             if isinstance(get, Files) and 2 * sum(n for _, n, _ in batch) > batch[-1][0] + batch[-1][1] - batch[0][0]:
                 # Mostly wanted: read as one, into memory that is there.
                 yield list(get.stretch(key, batch))
@@ -269,25 +274,6 @@ class Direct:
     def _get(self, key: str, byte_range: Any = None) -> NDArray[np.uint8] | None:
         found = self.store.get_sync(key, prototype=self.prototype, byte_range=byte_range)
         return None if found is None else found.as_numpy_array()
-
-
-def _batches(stored: list[tuple[int, int, Shape]]) -> Iterator[list[tuple[int, int, Shape]]]:
-    """Share chunks, in the order of their first bytes, out to stretches: what lies between them is fetched, too."""
-    batch: list[tuple[int, int, Shape]] = []
-    for start, n, cell in stored:
-        if batch and start + n - batch[0][0] > SHARD_READ_BYTES:
-            yield batch
-            batch = []
-        batch.append((start, n, cell))
-    if batch:
-        yield batch
-
-
-def _spans(spans: Spans, cells: Iterable[Shape]) -> Iterator[tuple[Shape, int, int]]:
-    """Yield each cell with the first byte and the number of bytes of its chunk."""
-    for cell in cells:
-        start, n = spans[cell].tolist()
-        yield cell, start, n
 
 
 def _cells(box: Box, size: Shape, first: Shape = ()) -> Iterator[tuple[Shape, Box]]:

@@ -3,6 +3,7 @@
 import ctypes
 import functools
 import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ import numcodecs.zstd
 import numpy as np
 from numpy.typing import NDArray
 
+from ziggurat._codes import BLOSC, RAW, ZSTD
 from ziggurat.boxes import Box
 from ziggurat.codecs import ChunkCodec
 
@@ -21,7 +23,7 @@ __all__ = ["Calls", "Encoded", "Take", "calls_of"]
 type Bytes = NDArray[np.uint8]
 
 type Calls = NDArray[np.int64]
-"""A codec, and the addresses of its decoder and of C's `open`, `read` and `close`."""
+"""A codec, and the addresses of its decoder, of C's `open`, `read` and `close`, and of what tells where `errno` is."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,8 +76,8 @@ class Encoded:
         return cls(codec, boxes, calls, spans, np.empty(0, np.uint8), room, parts)
 
 
-type Take = Callable[[Encoded], Sequence[bool]]
-"""Reduces what it can of stored chunks, and says which ones it did."""
+type Take = Callable[[Encoded], Sequence[int]]
+"""Reduces what it can of stored chunks, and says what became of each: `LEFT`, `DONE` or `MISSING`."""
 
 
 def calls_of(codec: ChunkCodec) -> Calls | None:
@@ -95,14 +97,15 @@ def _calls(coder: type | None) -> Calls | None:
     try:
         c = ctypes.CDLL(None)
         if coder is None:
-            number, decoder = 0, c.memcpy
+            number, decoder = RAW, c.memcpy
         elif coder is numcodecs.Blosc:
-            number, decoder = 1, ctypes.CDLL(numcodecs.blosc.__file__).blosc_decompress_ctx
+            number, decoder = BLOSC, ctypes.CDLL(numcodecs.blosc.__file__).blosc_decompress_ctx
         elif coder is numcodecs.Zstd:
-            number, decoder = 2, ctypes.CDLL(numcodecs.zstd.__file__).ZSTD_decompress
+            number, decoder = ZSTD, ctypes.CDLL(numcodecs.zstd.__file__).ZSTD_decompress
         else:
             return None
-        functions = [decoder, c.open, c.read, c.close]
+        errno = c.__error if sys.platform == "darwin" else c.__errno_location
+        functions = [decoder, c.open, c.read, c.close, errno]
     except (AttributeError, OSError, TypeError):  # as on Windows
         return None
     return np.array([number, *(ctypes.cast(f, ctypes.c_void_p).value for f in functions)], np.int64)

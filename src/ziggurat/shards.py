@@ -4,7 +4,7 @@ https://zarr-specs.readthedocs.io/en/latest/v3/codecs/sharding-indexed/index.htm
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from ziggurat.grid import Shape
 if TYPE_CHECKING:
     import zarr
 
-__all__ = ["MISSING", "ShardIndex"]
+__all__ = ["MISSING", "ShardIndex", "located", "stretches"]
 
 MISSING = int(np.iinfo(np.uint64).max)
 """Offset and size, in the index, of a chunk that holds only fill."""
@@ -87,6 +87,28 @@ class ShardIndex:
         packed = spans.tobytes()
         packed += checksum(np.frombuffer(packed, np.uint8)) if self.is_checked else b""
         return [*pieces, packed] if self.is_last else [packed, *pieces]
+
+
+def located(spans: Spans, cells: Iterable[Shape]) -> Iterator[tuple[Shape, int, int]]:
+    """Yield each cell with the first byte and the number of bytes of its chunk."""
+    for cell in cells:
+        start, n = spans[cell].tolist()
+        yield cell, start, n
+
+
+def stretches(stored: Iterable[tuple[int, int, Shape]], n_bytes: int) -> Iterator[list[tuple[int, int, Shape]]]:
+    """Share chunks, in the order of their first bytes, out to stretches of at most `n_bytes` that are read at once.
+
+    What lies between the chunks of one is read, too.
+    """
+    batch: list[tuple[int, int, Shape]] = []
+    for start, n, cell in stored:
+        if batch and start + n - batch[0][0] > n_bytes:
+            yield batch
+            batch = []
+        batch.append((start, n, cell))
+    if batch:
+        yield batch
 
 
 @functools.lru_cache(64)
