@@ -161,7 +161,7 @@ def _fits(axes: Sequence[Axis]) -> bool:
 def reduce_copy(src: Array, factors: Sequence[int], out: Array, method: str) -> None:
     """Fill `out` from `src` of any layout by way of copies, whose unreduced axes come first."""
     order = sorted(range(src.ndim), key=lambda axis: factors[axis] > 1)
-    source = np.require(src.transpose(order), requirements="CA")  # the bytes of a shard may begin anywhere
+    source = np.require(src.transpose(order), requirements=["C", "A"])  # the bytes of a shard may begin anywhere
     target = np.empty([out.shape[axis] for axis in order], dtype=src.dtype)
     found = walk(source, tuple(factors[axis] for axis in order), target, method)
     assert found is not None
