@@ -208,6 +208,18 @@ def test_a_changed_grid_forgets_the_fingerprints(tmp_path):
     assert not zg.plan(pyramid, regions="changed").is_regional
 
 
+def test_objects_of_another_grid_are_not_looked_at(tmp_path):
+    names = make(tmp_path)
+    pyramid = open_levels(tmp_path, names)
+    zg.consolidate(pyramid)
+    for key in ("c/99/0", "c/88", "c/99/1/0", "7"):  # of a larger array, of one axis, of three, and of version 2
+        path = tmp_path / "0" / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"another's")
+    assert zg.consolidate(pyramid, regions="changed").n_units == 0
+    zg.consolidate(pyramid)
+
+
 def test_unknown_words_are_refused(tmp_path):
     with pytest.raises(RegionError, match="'touched', 'marked', 'changed'"):
         zg.plan(open_levels(tmp_path, make(tmp_path)), regions="dirty")

@@ -147,12 +147,14 @@ def stored_units(array: "zarr.Array[Any]") -> NDArray[np.int64]:
     policy = getattr(array.store, "policy", None) or RetryConfig.model_construct()
     objects = retry(policy, f"list {array.path}", lambda: list(_objects(array)))
     grid = ChunkGrid.of(array).shape
-    rows: list[tuple[int, int, int]] = []
-    for key, size, stamp in objects:
-        if _CHUNK_KEY.fullmatch(key):
-            index = tuple(map(int, re.findall(r"\d+", key)))
-            rows.append((int(np.ravel_multi_index(index, grid)), size, stamp))
-    return np.array(sorted(rows), np.int64).reshape(-1, 3)
+    rows = [
+        (*map(int, re.findall(r"\d+", key)), size, stamp) for key, size, stamp in objects if _CHUNK_KEY.fullmatch(key)
+    ]
+    # Objects of other grids may lie there, too: no reader looks at them.
+    found = np.array([row for row in rows if len(row) == len(grid) + 2], np.int64).reshape(-1, len(grid) + 2)
+    found = found[(found[:, :-2] < grid).all(axis=1)]
+    number = np.ravel_multi_index(tuple(found[:, :-2].T), grid) if grid else np.zeros(len(found), np.int64)
+    return np.column_stack([number, found[:, -2:]])[np.argsort(number)]
 
 
 def _objects(array: "zarr.Array[Any]") -> Iterator[tuple[str, int, int]]:
@@ -170,12 +172,12 @@ def _objects(array: "zarr.Array[Any]") -> Iterator[tuple[str, int, int]]:
     raise StoreError(f"{store} does not tell when its objects changed: name the regions, or rebuild everything")
 
 
-def _local_objects(root: Path, prefix: str = "") -> Iterator[tuple[str, int, int]]:
+def _local_objects(root: str | Path, prefix: str = "") -> Iterator[tuple[str, int, int]]:
     with os.scandir(root) as entries:
         for entry in entries:
             if entry.is_dir():
                 if entry.name != PREFIX:
-                    yield from _local_objects(root / entry.name, f"{prefix}{entry.name}/")
+                    yield from _local_objects(entry.path, f"{prefix}{entry.name}/")
             else:
                 found = entry.stat()
                 yield prefix + entry.name, found.st_size, found.st_mtime_ns
