@@ -3,6 +3,7 @@
 import functools
 import itertools
 import math
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -19,6 +20,9 @@ type Strides = tuple[int, ...]
 _MOST_SORTED = 64  # taps that `ranks` sorts: the lengths of runs are kept in a byte, the rows in the cache
 _MOST_SUMMED = 256  # taps whose sum of bytes fits 16 bits
 _SHORTEST_ROW = 16  # below, loops over rows cost more than a copy with the axes in another order
+
+# Told so, numba leaves loops to Python, which cannot run these: they see memory.
+_IS_OFF = os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
 
 
 class Axis(NamedTuple):
@@ -88,6 +92,8 @@ class Walk(NamedTuple):
 def can(method: str, dtype: np.dtype[Any], edges: Edges, factors: Sequence[int]) -> bool:
     """Say whether there is a compiled loop for windows of `factors` pixels: of `edges`, or short ones at their end."""
     count, whole = math.prod(factors), [e.p for e in edges]
+    if _IS_OFF:
+        return False
     if method in ("nearest", "stride"):
         return dtype.itemsize <= 8 and sum(f > 1 for f in factors) <= 3
     if dtype.kind not in "biuf" or count < 2 or sum(f > 1 for f in factors) > 3:
