@@ -121,7 +121,8 @@ def _coder(codec: Any) -> Coder | None:
 def _decode_blosc(coder: Any, data: Any, room: NDArray[np.uint8] | None) -> Any:
     """Decode, into `room` if it is given; blosc reads past the end of what was cut short, and gives garbage."""
     # Bytes 4 to 7 of its header are the size of the pixels, 12 to 15 that of all it holds.
-    n_bytes, _, n_encoded = np.frombuffer(data, "<u4", 3, 4).tolist() if len(data) >= _BLOSC_HEADER_BYTES else (0, 0, 0)
+    is_header_whole, least = len(data) >= _BLOSC_HEADER_BYTES, (0, 0, _BLOSC_HEADER_BYTES)
+    n_bytes, _, n_encoded = np.frombuffer(data, "<u4", 3, 4).tolist() if is_header_whole else least
     if n_encoded != len(data):
         raise StoreError(f"a chunk has {len(data)} bytes instead of {n_encoded}: it was cut short, write it again")
     if room is None:
