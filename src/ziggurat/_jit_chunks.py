@@ -81,7 +81,7 @@ def fetched(chunks: Any, i: int, room: Any) -> Any:
     ----------
     chunks : tuple of array
         Which codec (of `ziggurat._codes`), and the addresses of its decoder (C's `memcpy` for pixels as they are), of
-        C's `open`, `read` and `close`, and of what tells where its `errno` is.
+        C's `open`, `read` and `close`, and of what tells where its `errno` is; and how files are opened.
         Address and number of the encoded bytes of each chunk, or address of its path and -1.
         Memory for what is read from a file.
         What became of each chunk, set here: `DONE` or `MISSING`, where it is not left to Python.
@@ -105,7 +105,7 @@ def fetched(chunks: Any, i: int, room: Any) -> Any:
 @numba.njit(nogil=True)
 def _read(calls: Any, path: int, data: Any) -> Any:
     """Read a file, and return the number of its bytes; -1 where it cannot be read or `data` cannot hold it."""
-    file = np.int32(_call(calls[2], path, 0, 0, 0))  # O_RDONLY is 0 everywhere
+    file = np.int32(_call(calls[2], path, calls[6], 0, 0))
     if file < 0:
         return NOT_THERE if _word(_call(calls[5], 0, 0, 0, 0)) == ENOENT else -1
     n, count = 0, 1

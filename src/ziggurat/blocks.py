@@ -84,8 +84,10 @@ class Block:
             n_bytes += found.count(DONE) * stored.codec.n_bytes
             return found
 
-        chunks = partial(source.chunks, take=take) if isinstance(source, Handle) else source.chunks
-        for chunk, pixels in chunks(self.step.window(self.box)):
+        window = self.step.window(self.box)
+        has_whole = all(stop - start >= c for (start, stop), c in zip(window, source.level.chunk, strict=True))
+        chunks = partial(source.chunks, take=take) if has_whole and isinstance(source, Handle) else source.chunks
+        for chunk, pixels in chunks(window):
             n_bytes += 0 if is_constant(pixels) else pixels.nbytes
             self.receive(chunk, pixels)
         return n_bytes

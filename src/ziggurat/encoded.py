@@ -108,7 +108,10 @@ def _calls(coder: type | None) -> Calls | None:
         functions = [decoder, c.open, c.read, c.close, errno]
     except (AttributeError, OSError, TypeError):  # as on Windows
         return None
-    return np.array([number, *(ctypes.cast(f, ctypes.c_void_p).value for f in functions)], np.int64)
+    if np.intp(0).itemsize != np.int64(0).itemsize:  # the loops call C with words of 64 bits
+        return None
+    addresses = [ctypes.cast(function, ctypes.c_void_p).value for function in functions]
+    return np.array([number, *addresses, os.O_RDONLY | os.O_CLOEXEC], np.int64)
 
 
 def _address(a: NDArray[Any]) -> int:

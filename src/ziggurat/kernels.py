@@ -153,8 +153,7 @@ def _reduce_whole(src: Array, origin: Sequence[int], edges: Edges, box: Box, out
         if edge.q > 1 or first != start * edge.p or n != (stop - start) * edge.p:
             return False
     factors = tuple(edge.p for edge in edges)
-    is_loaded = _worked_bytes.get((method, src.dtype.char), 0) > _NUMBA_PAYS_BYTES
-    if not is_loaded or method in _SAMPLING or not _hot.can(method, src.dtype, edges, factors):
+    if method in _SAMPLING or not _is_loaded(method, src.dtype) or not _hot.can(method, src.dtype, edges, factors):
         return False
     walk = _hot.walk(src, factors, out, method)
     if walk is not None:
@@ -165,17 +164,16 @@ def _reduce_whole(src: Array, origin: Sequence[int], edges: Edges, box: Box, out
 def chunk_loop(method: str, edges: Edges, shape: Sequence[int], dtype: np.dtype[Any], out: Array) -> "_hot.Walk | None":
     """Return the compiled loop from chunks of `shape`, which no window leaves, to parts of `out`; None for no such."""
     factors = tuple(edge.p for edge in edges)
-    is_loaded = _worked_bytes.get((method, dtype.char), 0) > _NUMBA_PAYS_BYTES
-    if not is_loaded or not _hot.can(method, dtype, edges, factors):
+    if not _is_loaded(method, dtype) or not _hot.can(method, dtype, edges, factors):
         return None
     return _hot.chunk_walk(method, dtype, tuple(shape), factors, out)
 
 
 def expect(method: str, dtype: DTypeLike, n_bytes: int) -> None:
-    """Say how many bytes of pixels are going to be reduced, so that numba is loaded at once where that pays."""
+    """Say how many bytes of pixels are to be read, so that numba is loaded soon; who knows how many are stored."""
     key = method, np.dtype(dtype).char
     if n_bytes > 4 * _NUMBA_PAYS_BYTES:
-        _worked_bytes[key] = max(n_bytes, _worked_bytes.get(key, 0))
+        _worked_bytes[key] = max(3 * _NUMBA_PAYS_BYTES // 4, _worked_bytes.get(key, 0))
 
 
 def _parts(edges: Edges, box: Box) -> Iterator[Box]:
@@ -248,8 +246,14 @@ def _factors(edges: Edges, box: Box) -> tuple[int, ...]:
 def _pays(method: str, src: Array) -> bool:
     """Say whether numba is worth its loading: numpy does what takes less."""
     key = method, src.dtype.char
-    worked = _worked_bytes[key] = _worked_bytes.get(key, 0) + src.nbytes
-    return worked > _NUMBA_PAYS_BYTES
+    _worked_bytes[key] = _worked_bytes.get(key, 0) + src.nbytes
+    return _is_loaded(method, src.dtype)
+
+
+def _is_loaded(method: str, dtype: np.dtype[Any]) -> bool:
+    """Say whether numba has paid for its loading; samples are as quickly taken by numpy, if not without the GIL."""
+    pays_bytes = _NUMBA_PAYS_BYTES * (8 if method in _SAMPLING else 1)
+    return _worked_bytes.get((method, dtype.char), 0) > pays_bytes
 
 
 def _native(v: Array) -> Array:
