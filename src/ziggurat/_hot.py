@@ -192,14 +192,14 @@ def _loop(method: str, dtype: np.dtype[Any], factors: Strides, n_row: int) -> Lo
         return Loop(_jit_ranks.ranks, bits, (count + 2) * _jit_ranks.SEGMENT, bits, (rank, infinity))
     if method in ("min", "max"):
         kernel = _jit.float_extremes if dtype.kind == "f" else _jit.int_extremes
-        return Loop(kernel, pixel, n_row * factor, pixel, (int(method == "max"),))
+        return Loop(kernel, pixel, 1, pixel, (int(method == "max"),))
     if dtype.kind == "f":
         return Loop(_jit.float_sums, pixel, n_row, np.dtype(np.float64), (int(method == "linear"),))
     if dtype.itemsize == 8:
         flip = -(2**63) if dtype.kind == "u" else 0
         return Loop(_jit.wide_means, np.dtype(np.int64), 2 * n_row, np.dtype(np.int64), (flip,))
     wider = np.dtype(f"{'i' if dtype.itemsize == 4 else pixel.kind}{2 * pixel.itemsize}")
-    return Loop(_jit.int_means, pixel, 3 * n_row, wider, (int(method == "linear"),))
+    return Loop(_jit.int_means, pixel, n_row, wider, (int(method == "linear"),))
 
 
 def _axes(shape: Sequence[int], factors: Sequence[int], sources: Sequence[int], targets: Sequence[int]) -> list[Axis]:
