@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ziggurat.geometry import Edges
 
-__all__ = ["Walk", "can", "reduce_copy", "walk"]
+__all__ = ["Walk", "address", "can", "reduce_copy", "walk"]
 
 type Array = NDArray[Any]
 type Strides = tuple[int, ...]
@@ -223,13 +223,14 @@ def _flat(a: Array, n: int, dtype: np.dtype[Any]) -> Array:
         row = a.reshape(n)
     elif isinstance(a.base, np.ndarray) and a.base.ndim == 1 and a.base.flags.c_contiguous and a.base.dtype == a.dtype:
         # Blocks lie in such rows, and their slices cost a tenth of `as_strided`, in which threads wait for each other.
-        start = (_address(a) - _address(a.base)) // a.itemsize
+        start = (address(a) - address(a.base)) // a.itemsize
         row = a.base[start : start + n]
     else:
         row = np.lib.stride_tricks.as_strided(a, (n,), (a.itemsize,))
     return row.view(dtype)
 
 
-def _address(a: Array) -> int:
+def address(a: Array) -> int:
+    """Return where the first pixel of `a` lies in memory."""
     found: int = a.__array_interface__["data"][0]
     return found

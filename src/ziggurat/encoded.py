@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ziggurat._codes import BLOSC, RAW, ZSTD
+from ziggurat._hot import address
 from ziggurat.boxes import Box
 from ziggurat.codecs import ChunkCodec
 
@@ -64,7 +65,7 @@ class Encoded:
         names = [os.fsencode(path) + b"\0" for path in paths]
         joined = np.frombuffer(b"".join(names), np.uint8)
         spans = np.full((len(names), 2), -1, np.int64)
-        spans[:, 0] = _address(joined) + np.cumsum([0, *map(len, names[:-1])])
+        spans[:, 0] = address(joined) + np.cumsum([0, *map(len, names[:-1])])
         return cls(codec, boxes, calls, spans, data, room, joined)
 
     @classmethod
@@ -72,7 +73,7 @@ class Encoded:
         cls, codec: ChunkCodec, calls: Calls, boxes: Sequence[Box], parts: Sequence[Bytes], room: Bytes
     ) -> "Encoded":
         """Return chunks whose bytes are in memory."""
-        spans = np.array([(_address(part), part.nbytes) for part in parts], np.int64).reshape(-1, 2)
+        spans = np.array([(address(part), part.nbytes) for part in parts], np.int64).reshape(-1, 2)
         return cls(codec, boxes, calls, spans, np.empty(0, np.uint8), room, parts)
 
 
@@ -112,8 +113,3 @@ def _calls(coder: type | None) -> Calls | None:
         return None
     addresses = [ctypes.cast(function, ctypes.c_void_p).value for function in functions]
     return np.array([number, *addresses, os.O_RDONLY | os.O_CLOEXEC], np.int64)
-
-
-def _address(a: NDArray[Any]) -> int:
-    found: int = a.__array_interface__["data"][0]
-    return found
