@@ -7,8 +7,6 @@ import base64
 import hashlib
 import json
 import re
-import threading
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +18,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 from xml.sax.saxutils import escape
 
-from s3 import Fault, Faults, no_faults, serving
+from s3 import Watched, serving
 
 BUCKET = "images"
 
@@ -89,7 +87,7 @@ def as_json(content: Any, status: int = 200) -> Answer:
     return Answer(status, json.dumps(content).encode())
 
 
-class Server:
+class Server(Watched):
     """One bucket; `counts` has the requests per operation and object (or prefix), `given` the faults.
 
     Operations are ``get``, ``put``, ``delete``, ``stat``, ``list``, ``batch`` and ``bucket``, whichever interface they
@@ -97,28 +95,11 @@ class Server:
     """
 
     def __init__(self) -> None:
-        self.url = ""
-        self.lock = threading.Lock()
+        super().__init__()
         self.objects: dict[str, Stored] = {}
         self.uploads: dict[str, tuple[str, bytearray]] = {}
         self.generation = 1_700_000_000_000_000
         self.page_size = 1000
-        self.counts: Counter[tuple[str, str]] = Counter()
-        self.given: Counter[Fault] = Counter()
-        self.faults: Faults = no_faults
-
-    def reset(self, faults: Faults = no_faults) -> None:
-        with self.lock:
-            self.counts.clear()
-            self.given.clear()
-            self.faults = faults
-
-    def fault(self, what: str, key: str) -> Fault:
-        with self.lock:
-            self.counts[what, key] += 1
-            fault = self.faults(what, key, self.counts[what, key])
-            self.given[fault] += 1
-            return fault
 
     def put(self, name: str, content: bytes) -> Stored:
         with self.lock:

@@ -53,11 +53,10 @@ def seeded(
     return faults
 
 
-class Server:
-    """What stands before the S3 application; `counts` has the requests per method and key, `given` the faults."""
+class Watched:
+    """A server that counts: `counts` has the requests per method (or operation) and key, `given` the faults."""
 
-    def __init__(self, application: Any) -> None:
-        self.application = application
+    def __init__(self) -> None:
         self.url = ""
         self.lock = threading.Lock()
         self.counts: Counter[tuple[str, str]] = Counter()
@@ -70,15 +69,28 @@ class Server:
             self.given.clear()
             self.faults = faults
 
+    def fault(self, what: str, key: str) -> Fault:
+        """Count a request, and choose what goes wrong with it."""
+        with self.lock:
+            self.counts[what, key] += 1
+            fault = self.faults(what, key, self.counts[what, key])
+            self.given[fault] += 1
+            return fault
+
+
+class Server(Watched):
+    """What stands before the S3 application."""
+
+    def __init__(self, application: Any) -> None:
+        super().__init__()
+        self.application = application
+
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         method = environ["REQUEST_METHOD"]
         key = environ["PATH_INFO"].removeprefix(f"/{BUCKET}").lstrip("/")
         if environ["QUERY_STRING"]:
             key += "?" + environ["QUERY_STRING"]
-        with self.lock:
-            self.counts[method, key] += 1
-            fault = self.faults(method, key, self.counts[method, key])
-            self.given[fault] += 1
+        fault = self.fault(method, key)
         if fault in CODES:
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
             status, code, message = CODES[fault]
