@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ziggurat.geometry import Edges
 
-__all__ = ["Walk", "address", "can", "reduce_copy", "walk"]
+__all__ = ["IS_OFF", "Walk", "address", "can", "reduce_copy", "walk"]
 
 type Array = NDArray[Any]
 type Strides = tuple[int, ...]
@@ -22,7 +22,7 @@ _MOST_SUMMED = 256  # taps whose sum of bytes fits 16 bits
 _SHORTEST_ROW = 16  # below, loops over rows cost more than a copy with the axes in another order
 
 # Told so, numba leaves loops to Python, which cannot run these: they see memory.
-_IS_OFF = os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
+IS_OFF = os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
 
 
 class Axis(NamedTuple):
@@ -78,21 +78,20 @@ class Walk(NamedTuple):
         self.run(_jit_chunks.NO_CHUNKS, source, target, self.starts, scratch, self.grid, *loop.parameters)
 
     def reduce_stored(self, chunks: Any, room: Array, out: Array, starts: Array) -> None:
-        """Fill the parts of `out` that begin at its pixels `starts` from stored chunks, decoded into `room`.
+        """Fill parts of `out` from stored chunks, decoded into `room`; each begins at pixels `starts` of both.
 
         `chunks` are what `ziggurat._jit_chunks.fetched` takes.
         """
         loop = self.loop
         n = 1 + sum((n - 1) * stride // out.itemsize for n, stride in zip(out.shape, out.strides, strict=True))
-        target, places = _flat(out, n, loop.dtype), np.stack([np.zeros_like(starts), starts], axis=1)
-        scratch = np.empty(loop.n_scratch, loop.scratch)
-        self.run(chunks, room.view(loop.dtype), target, places, scratch, self.grid, *loop.parameters)
+        target, scratch = _flat(out, n, loop.dtype), np.empty(loop.n_scratch, loop.scratch)
+        self.run(chunks, room.view(loop.dtype), target, starts, scratch, self.grid, *loop.parameters)
 
 
 def can(method: str, dtype: np.dtype[Any], edges: Edges, factors: Sequence[int]) -> bool:
     """Say whether there is a compiled loop for windows of `factors` pixels: of `edges`, or short ones at their end."""
     count, whole = math.prod(factors), [e.p for e in edges]
-    if _IS_OFF:
+    if IS_OFF:
         return False
     if method in ("nearest", "stride"):
         return dtype.itemsize <= 8 and sum(f > 1 for f in factors) <= 3
@@ -118,12 +117,14 @@ def walk(src: Array, factors: tuple[int, ...], out: Array, method: str) -> Walk 
     return _walk(method, src.dtype, out.shape, factors, src.strides, out.strides)
 
 
-def chunk_walk(method: str, dtype: np.dtype[Any], shape: Strides, factors: Strides, out: Array) -> Walk | None:
-    """Return the way from one chunk of `shape` to a part of `out`; None where no loop can take it."""
+def chunk_walk(
+    method: str, dtype: np.dtype[Any], shape: Strides, chunk: Strides, factors: Strides, out: Array
+) -> Walk | None:
+    """Return the way from a box of `shape` in a `chunk` to a part of `out`; None where no loop can take it."""
     if not out.flags.aligned or out.dtype != dtype:
         return None
     targets = tuple(n // f for n, f in zip(shape, factors, strict=True))
-    source = tuple(dtype.itemsize * math.prod(shape[i + 1 :]) for i in range(len(shape)))
+    source = tuple(dtype.itemsize * math.prod(chunk[i + 1 :]) for i in range(len(chunk)))
     found = _walk(method, dtype, targets, factors, source, out.strides)
     return found if found is not None and len(found.starts) == 1 else None
 

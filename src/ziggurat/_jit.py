@@ -14,11 +14,21 @@ from typing import Any
 import numba
 import numpy as np
 
-from ziggurat._jit_chunks import CHUNKS, fetched, memory
+from ziggurat._jit_chunks import CHUNKS, STORING, fetched, memory, store
 
-__all__ = ["compiled", "float_extremes", "float_sums", "int_extremes", "int_means", "jitted", "samples", "wide_means"]
+__all__ = [
+    "compiled",
+    "float_extremes",
+    "float_sums",
+    "int_extremes",
+    "int_means",
+    "jitted",
+    "samples",
+    "storing",
+    "wide_means",
+]
 
-type Kernel = Callable[..., None]
+type Kernel = Callable[..., Any]
 type Grid = tuple[int, ...]
 
 
@@ -264,3 +274,16 @@ def _samples(src: Any, out: Any, grid: Grid, dz: int, dy: int) -> None:
             else:
                 for x in range(nx):
                     out[target + x] = src[row + x * fx]
+
+
+# Last, so that where these are there, all of the module is.
+@functools.cache
+def loading() -> Callable[..., bool]:
+    """Return what reads and decodes a stored chunk, compiled."""
+    return jitted(fetched.py_func, numba.boolean(CHUNKS, numba.int64, numba.uint8[::1]))
+
+
+@functools.cache
+def storing() -> Callable[..., bool]:
+    """Return what encodes and stores a chunk, compiled."""
+    return jitted(store, numba.boolean(*STORING))

@@ -1,8 +1,8 @@
-"""Compiled reading and decoding of stored chunks, for the loops over pixels. Importing this module loads numba.
+"""Compiled reading, decoding and storing of chunks, for the loops over pixels. Importing this module loads numba.
 
 Between two chunks Python takes longer than many a codec, and its threads wait for each other. Here a row of chunks is
-read, decoded and reduced in one call without the GIL, each while it is in the cache. Whatever is not as it should be is
-left to Python, which looks again and says what is wrong.
+read, decoded and reduced in one call without the GIL, each while it is in the cache, and a chunk is encoded and stored
+in another. Whatever is not as it should be is left to Python, which looks again and says what is wrong.
 
 numba's cache does not see changes of this file: `make clean` after them.
 """
@@ -12,11 +12,12 @@ from typing import Any
 import numba
 import numpy as np
 from llvmlite import ir
+from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ziggurat._codes import BLOSC, DONE, MISSING, ZSTD
+from ziggurat._codes import BLOSC, DONE, MISSING, RAW, ZSTD
 
-__all__ = ["CHUNKS", "NO_CHUNKS", "fetched", "memory"]
+__all__ = ["CHUNKS", "NO_CHUNKS", "STORING", "fetched", "memory", "store"]
 
 CHUNKS = numba.types.Tuple([numba.int64[::1], numba.int64[:, ::1], numba.uint8[::1], numba.uint8[::1]])
 """What `fetched` takes."""
@@ -26,21 +27,22 @@ NO_CHUNKS = np.empty(0, np.int64), np.empty((0, 2), np.int64), np.empty(0, np.ui
 NOT_THERE = -2
 ENOENT = 2
 BLOSC_HEADER_BYTES = 16
+ZSTD_LEVEL, ZSTD_CHECKSUM = 100, 201
 
 
-def _calling(typing: Any, address: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
-    """Call the C function at an address with integers and pointers; those that it does not have are not looked at.
+def _calling(typing: Any, address: Any, words: Any) -> Any:
+    """Call the C function at an address with a tuple of integers and pointers.
 
     numba cannot keep code with such an address in its cache, so the address is a value like any other.
     """
-    signature = numba.int64(*[numba.int64] * 5)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         word = ir.IntType(64)
-        function = builder.inttoptr(arguments[0], ir.FunctionType(word, [word] * 4).as_pointer())
-        return builder.call(function, arguments[1:])
+        given = cgutils.unpack_tuple(builder, arguments[1], words.count)
+        function = builder.inttoptr(arguments[0], ir.FunctionType(word, [word] * words.count).as_pointer())
+        return builder.call(function, given)
 
-    return signature, generate
+    return numba.int64(numba.int64, numba.types.UniTuple(numba.int64, words.count)), generate
 
 
 _call: Any = intrinsic(_calling)
@@ -105,16 +107,16 @@ def fetched(chunks: Any, i: int, room: Any) -> Any:
 @numba.njit(nogil=True)
 def _read(calls: Any, path: int, data: Any) -> Any:
     """Read a file, and return the number of its bytes; -1 where it cannot be read or `data` cannot hold it."""
-    file = np.int32(_call(calls[2], path, calls[6], 0, 0))
+    file = np.int64(np.int32(_call(calls[2], (path, calls[6]))))
     if file < 0:
-        return NOT_THERE if _word(_call(calls[5], 0, 0, 0, 0)) == ENOENT else -1
+        return NOT_THERE if _word(_call(calls[5], (0,))) == ENOENT else -1
     n, count = 0, 1
     while n < len(data):
-        count = _call(calls[3], file, data.ctypes.data + n, len(data) - n, 0)
+        count = _call(calls[3], (file, data.ctypes.data + n, len(data) - n))
         if count <= 0:
             break
         n += count
-    _call(calls[4], file, 0, 0, 0)
+    _call(calls[4], (file,))
     return n if count == 0 else -1
 
 
@@ -125,9 +127,64 @@ def _decode(calls: Any, address: int, n: int, room: Any) -> Any:
     if codec == BLOSC:
         # blosc reads past the end of what was cut short, and gives garbage.
         whole = n >= BLOSC_HEADER_BYTES and _word(address + 4) == size and _word(address + 12) == n
-        return whole and np.int32(_call(calls[1], address, place, size, 1)) == size
+        return whole and np.int32(_call(calls[1], (address, place, size, 1))) == size
     if codec == ZSTD:
-        return n > 0 and _call(calls[1], place, size, address, n) == size
+        return n > 0 and _call(calls[1], (place, size, address, n)) == size
     if n == size:
-        _call(calls[1], place, address, n, 0)
+        _call(calls[1], (place, address, n))
     return n == size
+
+
+STORING = [numba.int64[::1], numba.int64, numba.int64, numba.uint8[::1], numba.int64, numba.int64]
+"""What `store` takes."""
+
+
+def store(calls: Any, place: int, size: int, data: Any, path: int, spare: int) -> Any:
+    """Encode the pixels of a chunk, and put them where a file was, or none: all at once. Say whether that was done.
+
+    Parameters
+    ----------
+    calls : array
+        Which codec (of `ziggurat._codes`); the addresses of C's `creat`, `write`, `close`, `rename` and `unlink`; the
+        mode of new files; the addresses of what encodes, and its parameters.
+    place, size : int
+        Address and number of the bytes of the pixels.
+    data : array
+        Memory for the encoded bytes.
+    path, spare : int
+        Addresses of two paths: of the file, and of one beside it, which takes its place when it is complete.
+    """
+    n = _encode(calls, place, size, data)
+    if n <= 0:
+        return False
+    file = np.int64(np.int32(_call(calls[1], (spare, calls[6]))))
+    if file < 0:
+        return False
+    source = place if calls[0] == RAW else data.ctypes.data
+    done, count = 0, 1
+    while done < n and count > 0:
+        count = _call(calls[2], (file, source + done, n - done))
+        done += count
+    is_closed = np.int32(_call(calls[3], (file,))) == 0
+    if done == n and is_closed and np.int32(_call(calls[4], (spare, path))) == 0:
+        return True
+    _call(calls[5], (spare,))
+    return False
+
+
+@numba.njit(nogil=True)
+def _encode(calls: Any, place: int, size: int, data: Any) -> Any:
+    """Encode `size` bytes into `data`, and return how many they are then; the same as numcodecs does."""
+    codec, room = calls[0], data.ctypes.data
+    if codec == BLOSC:
+        level, shuffle, pixel, name, block = calls[8], calls[9], calls[10], calls[11], calls[12]
+        most = size + BLOSC_HEADER_BYTES
+        return np.int32(_call(calls[7], (level, shuffle, pixel, size, place, room, most, name, block, 1)))
+    if codec == ZSTD:
+        context = _call(calls[7], (0,))
+        _call(calls[8], (context, ZSTD_LEVEL, calls[11]))
+        _call(calls[8], (context, ZSTD_CHECKSUM, calls[12]))
+        n = _call(calls[9], (context, room, len(data), place, size))
+        _call(calls[10], (context,))
+        return n if n <= len(data) else -1
+    return size

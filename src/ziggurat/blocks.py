@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ziggurat._codes import DONE, LEFT
-from ziggurat.boxes import Box, corner, is_empty, slices
+from ziggurat.boxes import Box, corner, intersect, is_empty, n_pixels, slices
 from ziggurat.encoded import Encoded
 from ziggurat.handle import Handle
 from ziggurat.kernels import chunk_loop, reduce
@@ -81,32 +81,40 @@ class Block:
         def take(stored: Encoded) -> Sequence[int]:
             nonlocal n_bytes
             found = self.take(stored)
-            n_bytes += found.count(DONE) * stored.codec.n_bytes
+            parts = (intersect(window, box) for box, state in zip(stored.boxes, found, strict=True) if state == DONE)
+            n_bytes += sum(map(n_pixels, parts)) * stored.codec.dtype.itemsize
             return found
 
         window = self.step.window(self.box)
-        has_whole = all(stop - start >= c for (start, stop), c in zip(window, source.level.chunk, strict=True))
-        chunks = partial(source.chunks, take=take) if has_whole and isinstance(source, Handle) else source.chunks
+        chunks = partial(source.chunks, take=take) if isinstance(source, Handle) else source.chunks
         for chunk, pixels in chunks(window):
             n_bytes += 0 if is_constant(pixels) else pixels.nbytes
             self.receive(chunk, pixels)
         return n_bytes
 
     def take(self, stored: Encoded) -> list[int]:
-        """Reduce stored chunks, which a compiled loop reads and decodes; say what became of each."""
+        """Reduce what the block needs of stored chunks, which a compiled loop reads; say what became of each."""
         step, codec, found = self.step, stored.codec, np.full(len(stored.boxes), LEFT, np.uint8)
-        loop = chunk_loop(step.method, step.edges, codec.shape, codec.dtype, self.room)
-        if loop is not None and step.nodata is None:
+        boxes, factors = np.array(stored.boxes), np.array([e.p for e in step.edges])
+        (low, high), first = np.array(step.window(self.box)).T, boxes[..., 0]
+        start, stop = np.maximum(first, low), np.minimum(boxes[..., 1], high)
+        # The last window of an axis may be short.
+        left = (start % factors != 0).any(axis=1) | (stop % factors != 0).any(axis=1) | (step.nodata is not None)
+        places = (start // factors - corner(self.box)) @ np.array(self.room.strides) // self.room.itemsize
+        while not left.all():
+            shape = (stop - start)[np.argmin(left)]
+            alike = ~left & (stop - start == shape).all(axis=1)
+            left |= alike
+            loop = chunk_loop(step.method, step.edges, shape.tolist(), codec.shape, codec.dtype, self.room)
+            if loop is None:
+                continue
             if self.value is not None:
                 self.settle()
-            boxes, strides = np.array(stored.boxes), np.array(self.room.strides) // self.room.itemsize
-            (low, high), factors = np.array(step.window(self.box)).T, np.array([e.p for e in step.edges])
-            # A chunk as long as its axis may end inside of the last window.
-            is_whole = (boxes[..., 0] >= low) & (boxes[..., 1] <= high) & (boxes[..., 1] % factors == 0)
-            whole, targets = is_whole.all(axis=1), boxes[..., 0] // factors - corner(self.box)
-            spans = np.where(whole[:, None], stored.spans, 0)
-            loop.reduce_stored((stored.calls, spans, stored.data, found), stored.room, self.room, targets @ strides)
-            self._is_filled = self._is_filled or DONE in found
+            states, origins = found[alike], np.ravel_multi_index(tuple((start - first)[alike].T), codec.shape)
+            chunks = stored.calls, stored.spans[alike], stored.data, states
+            loop.reduce_stored(chunks, stored.room, self.room, np.stack([origins, places[alike]], axis=1))
+            found[alike] = states
+        self._is_filled = self._is_filled or DONE in found
         return [int(each) for each in found]
 
     def _value(self, box: Box, pixels: NDArray[Any], origin: Sequence[int]) -> NDArray[Any] | None:

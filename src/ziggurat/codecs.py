@@ -48,13 +48,23 @@ class ChunkCodec:
         In which they are stored.
     coders : sequence of Coder
         In the order of encoding.
+    pixel_bytes : int, optional
+        What blosc takes for the bytes of a pixel; those of `dtype` by default.
     """
 
-    def __init__(self, shape: Sequence[int], dtype: np.dtype[Any], order: Any, coders: Sequence[Coder]) -> None:
+    def __init__(
+        self,
+        shape: Sequence[int],
+        dtype: np.dtype[Any],
+        order: Any,
+        coders: Sequence[Coder],
+        pixel_bytes: int | None = None,
+    ) -> None:
         self.shape = tuple(shape)
         self.dtype = dtype
         self.order = order
         self.coders = coders
+        self.pixel_bytes = pixel_bytes or dtype.itemsize
         self.n_bytes = int(np.prod(self.shape)) * dtype.itemsize
 
     @classmethod
@@ -73,7 +83,8 @@ class ChunkCodec:
         else:
             return None
         known = [coder for coder in coders if coder is not None]
-        return cls(array.chunks, dtype, order, known) if len(known) == len(coders) else None
+        sizes = [codec.typesize for codec in array.compressors if isinstance(codec, BloscCodec)]
+        return cls(array.chunks, dtype, order, known, *sizes[:1]) if len(known) == len(coders) else None
 
     def decode(self, data: Any, room: NDArray[np.uint8]) -> NDArray[Any]:
         """Return the pixels of a chunk, in `room` (of `n_bytes`) where that saves memory.

@@ -7,7 +7,7 @@ for all tasks. Where a store is synchronous and the codecs are known, nothing of
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import chain, compress, product
+from itertools import chain, compress
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -17,16 +17,17 @@ from zarr.buffer import default_buffer_prototype
 from zarr.buffer.cpu import Buffer, NDBuffer
 
 from ziggurat import _codes
-from ziggurat.boxes import Box, corner, intersect, shape_of, slices
+from ziggurat.boxes import Box, corner, intersect, of_shape, shape_of, slices
 from ziggurat.chunkgrid import rectilinear_sizes
 from ziggurat.codecs import ChunkCodec
 from ziggurat.counted import local_root
-from ziggurat.encoded import Calls, Encoded, Take, calls_of
+from ziggurat.encoded import Calls, Encoded, Take, calls_of, compiled
 from ziggurat.errors import first_of
 from ziggurat.files import Files
-from ziggurat.grid import SHARD_READ_BYTES, Shape, ceil_div
+from ziggurat.grid import SHARD_READ_BYTES, Shape, ceil_div, each_cell
 from ziggurat.runtime import is_synchronous
 from ziggurat.shards import MISSING, ShardIndex, located, stretches
+from ziggurat.storing import FileWriter
 
 if TYPE_CHECKING:
     import zarr
@@ -54,6 +55,7 @@ class Direct:
         self.unit_bytes = math.prod(self.unit) * array.dtype.itemsize
         self.fill = array.dtype.type(0) if array.fill_value is None else array.fill_value
         self.prototype = default_buffer_prototype()
+        self.writer = None if index else FileWriter.of(local_root(array.store), codec)
         self._spare: list[tuple[NDArray[np.uint8], Get]] = []
 
     @classmethod
@@ -73,9 +75,23 @@ class Direct:
         is_whole = shape_of(box) == self.chunk and not any(a % c for a, c in zip(origin, self.chunk, strict=True))
         fits = is_whole and out.flags.c_contiguous and self.codec.order == "C" and out.dtype == self.codec.dtype
         room = out.reshape(-1).view(np.uint8) if fits else None
+        if room is not None and self.index is None and self._load(box, room):
+            return
         for part, pixels in self.chunks(box, room):
             if room is None or not np.may_share_memory(pixels, room):
                 out[slices(part, origin)] = pixels
+
+    def _load(self, box: Box, room: NDArray[np.uint8]) -> bool:
+        """Read and decode a whole chunk in one compiled call; say whether that was done."""
+        load = compiled("loading")
+        with self._lent() as (_, get):
+            if load is None or self.calls is None or not isinstance(get, Files):
+                return False
+            index = tuple(start // c for (start, _), c in zip(box, self.chunk, strict=True))
+            stored = Encoded.files(self.codec, self.calls, [box], [f"{get.root}/{self._key(index)}"], get.room, room)
+            is_done = load((stored.calls, stored.spans, stored.data, np.full(1, _codes.LEFT, np.uint8)), 0, room)
+            get.requests.add(gets=int(is_done))
+        return is_done
 
     def chunks(
         self, box: Box, room: NDArray[np.uint8] | None = None, take: Take | None = None
@@ -87,7 +103,7 @@ class Direct:
         """
         with self._lent() as (spare, get):
             room = spare if room is None else room
-            cells = list(_cells(box, self.unit))
+            cells = list(each_cell(box, self.unit))
             if self.index is None and take and self.calls is not None and isinstance(get, Files):
                 n_cells, (cells, missing) = len(cells), self._left(take, self.calls, get, cells, room)
                 # One value in all of the box is seen at once.
@@ -146,7 +162,7 @@ class Direct:
         room: NDArray[np.uint8],
         take: Take | None,
     ) -> Iterator[tuple[Box, NDArray[Any]]]:
-        boxes = dict(_cells(wanted, self.chunk, corner(unit)))
+        boxes = dict(each_cell(wanted, self.chunk, corner(unit)))
         clipped = intersect(unit, tuple((0, n) for n in self.array.shape))
         n_cells = math.prod(ceil_div(stop - start, c) for (start, stop), c in zip(clipped, self.chunk, strict=True))
         found = self._fetched(key, get, index, boxes, len(boxes) == n_cells)
@@ -212,33 +228,40 @@ class Direct:
     def write(self, box: Box, pixels: NDArray[Any]) -> None:
         """Set the whole write units of `box`; those that hold only fill are deleted."""
         origin = corner(box)
-        for index, unit in _cells(box, self.unit):
-            part = intersect(box, unit)
-            data = self._encoded(pixels[slices(part, origin)], shape_of(part))
-            if data is None:
-                self.store.delete_sync(self._key(index))
+        for index, unit in each_cell(box, self.unit):
+            key, part = self._key(index), intersect(box, unit)
+            inside = pixels[slices(part, origin)]
+            if self.index is not None:
+                data = self._encoded_shard(self.index, inside)
+            elif (chunk := self._whole_chunk(inside)) is None:
+                data = None
+            elif self.writer and self.writer.put(key, chunk):
+                continue
             else:
-                self.store.set_sync(self._key(index), Buffer.from_bytes(data))
+                data = self.codec.encode(chunk)
+            if data is None:
+                self.store.delete_sync(key)
+            else:
+                self.store.set_sync(key, Buffer.from_bytes(data))
 
-    def _encoded(self, pixels: NDArray[Any], shape: Shape) -> Any:
-        """Return the bytes of a unit, None where it holds only fill."""
-        if self.index is None:
-            return self._encoded_chunk(pixels)
+    def _encoded_shard(self, index: ShardIndex, pixels: NDArray[Any]) -> bytes | None:
+        """Return the bytes of a shard, None where it holds only fill."""
         chunks = {}
-        for cell, box in _cells(tuple((0, n) for n in shape), self.chunk):
-            data = self._encoded_chunk(pixels[slices(box)])
-            if data is not None:
-                chunks[cell] = data
-        return b"".join(self.index.pack(chunks)) if chunks else None
+        for cell, box in each_cell(of_shape(pixels.shape), self.chunk):
+            chunk = self._whole_chunk(pixels[slices(box)])
+            if chunk is not None:
+                chunks[cell] = self.codec.encode(chunk)
+        return b"".join(index.pack(chunks)) if chunks else None
 
-    def _encoded_chunk(self, pixels: NDArray[Any]) -> Any:
+    def _whole_chunk(self, pixels: NDArray[Any]) -> NDArray[Any] | None:
+        """Return the pixels of a chunk with those beyond the array, None where it holds only fill."""
         if self._is_fill(pixels):
             return None
-        if pixels.shape != self.chunk:
-            padded = np.full(self.chunk, self.fill, self.array.dtype)
-            padded[tuple(map(slice, pixels.shape))] = pixels
-            pixels = padded
-        return self.codec.encode(pixels)
+        if pixels.shape == self.chunk:
+            return pixels
+        padded = np.full(self.chunk, self.fill, self.array.dtype)
+        padded[tuple(map(slice, pixels.shape))] = pixels
+        return padded
 
     def _is_fill(self, pixels: NDArray[Any]) -> bool:
         """Say whether all pixels are fill, as zarr does: by bits where it is zero, and NaN is NaN."""
@@ -274,13 +297,3 @@ class Direct:
     def _get(self, key: str, byte_range: Any = None) -> NDArray[np.uint8] | None:
         found = self.store.get_sync(key, prototype=self.prototype, byte_range=byte_range)
         return None if found is None else found.as_numpy_array()
-
-
-def _cells(box: Box, size: Shape, first: Shape = ()) -> Iterator[tuple[Shape, Box]]:
-    """Yield index and declared box of the cells of `size`, the first of which begins at `first`, that `box` meets."""
-    axes = [
-        [(i, (a + i * c, a + (i + 1) * c)) for i in range((start - a) // c, ceil_div(stop - a, c))]
-        for (start, stop), c, a in zip(box, size, first or (0,) * len(size), strict=True)
-    ]
-    for cell in product(*axes):
-        yield tuple(i for i, _ in cell), tuple(ab for _, ab in cell)

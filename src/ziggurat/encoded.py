@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ziggurat._codes import BLOSC, RAW, ZSTD
-from ziggurat._hot import address
+from ziggurat._hot import IS_OFF, address
 from ziggurat.boxes import Box
 from ziggurat.codecs import ChunkCodec
 
-__all__ = ["Calls", "Encoded", "Take", "calls_of"]
+__all__ = ["Calls", "Encoded", "Take", "addresses", "calls_of", "compiled"]
 
 type Bytes = NDArray[np.uint8]
 
@@ -111,5 +111,15 @@ def _calls(coder: type | None) -> Calls | None:
         return None
     if np.intp(0).itemsize != np.int64(0).itemsize:  # the loops call C with words of 64 bits
         return None
-    addresses = [ctypes.cast(function, ctypes.c_void_p).value for function in functions]
-    return np.array([number, *addresses, os.O_RDONLY | os.O_CLOEXEC], np.int64)
+    return np.array([number, *addresses(functions), os.O_RDONLY | os.O_CLOEXEC], np.int64)
+
+
+def compiled(name: str) -> Callable[..., bool] | None:
+    """Return a compiled function of `ziggurat._jit`, where numba was worth its loading for what is computed."""
+    found = None if IS_OFF else getattr(sys.modules.get("ziggurat._jit"), name, None)
+    return found() if found else None
+
+
+def addresses(functions: Sequence[Any]) -> list[int]:
+    """Return where C functions lie in memory."""
+    return [ctypes.cast(function, ctypes.c_void_p).value or 0 for function in functions]

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -16,6 +17,7 @@ __all__ = [
     "Shape",
     "ceil_div",
     "cut_units",
+    "each_cell",
     "each_unit",
     "grid_shape",
     "is_whole",
@@ -181,6 +183,16 @@ def cut_units(box: Box, level: Level, size: Sequence[int]) -> Iterator[Box]:
 def each_unit(box: Box, level: Level) -> Iterator[Box]:
     """Cut a `box` of whole write units into single ones."""
     return cut_units(box, level, level.unit if level.cuts is None else (1,) * len(box))
+
+
+def each_cell(box: Box, size: Shape, first: Shape = ()) -> Iterator[tuple[Shape, Box]]:
+    """Yield index and declared box of the cells of `size`, the first of which begins at `first`, that `box` meets."""
+    axes = [
+        [(i, (a + i * c, a + (i + 1) * c)) for i in range((start - a) // c, ceil_div(stop - a, c))]
+        for (start, stop), c, a in zip(box, size, first or (0,) * len(size), strict=True)
+    ]
+    for cell in product(*axes):
+        yield tuple(i for i, _ in cell), tuple(ab for _, ab in cell)
 
 
 def write_block(level: Level, block: Shape, ceiling: int) -> Shape:

@@ -38,6 +38,8 @@ _NUMBA_PAYS_BYTES = 64 * 2**20
 _worked_bytes: dict[tuple[str, str], int] = {}
 
 type Array = NDArray[Any]
+type DType = np.dtype[Any]
+type Sizes = Sequence[int]
 
 
 def check(method: str, dtype: DTypeLike, nodata: complex | None = None) -> None:
@@ -78,14 +80,14 @@ def check(method: str, dtype: DTypeLike, nodata: complex | None = None) -> None:
         _check_nodata(method, kind, nodata)
 
 
-def _check_nodata(method: str, dtype: np.dtype[Any], nodata: complex) -> None:
+def _check_nodata(method: str, dtype: DType, nodata: complex) -> None:
     if method not in _WITH_NODATA:
         raise MethodError(f"method {method!r} takes no nodata; leave it out or choose {', '.join(_WITH_NODATA)}")
     if not _holds(dtype, nodata):
         raise MethodError(f"nodata={nodata!r} is no value of {dtype.name}; give one that the pixels can have")
 
 
-def _holds(dtype: np.dtype[Any], value: object) -> bool:
+def _holds(dtype: DType, value: object) -> bool:
     """Say whether `value` is a value of `dtype`, but for the rounding of a finite one to a float."""
     number = value.item() if isinstance(value, np.generic) else value
     if dtype.kind == "c" and isinstance(number, complex):
@@ -100,13 +102,7 @@ def _holds(dtype: np.dtype[Any], value: object) -> bool:
 
 
 def reduce(
-    src: Array,
-    origin: Sequence[int],
-    edges: Edges,
-    box: Box,
-    out: Array,
-    method: str,
-    nodata: complex | None = None,
+    src: Array, origin: Sizes, edges: Edges, box: Box, out: Array, method: str, nodata: complex | None = None
 ) -> None:
     """Fill `out` with the target pixels `box`.
 
@@ -144,7 +140,7 @@ def reduce(
             _reduce_part(src[slices(needed, origin)], edges, part, out[slices(part, start)], method, nodata)
 
 
-def _reduce_whole(src: Array, origin: Sequence[int], edges: Edges, box: Box, out: Array, method: str) -> bool:
+def _reduce_whole(src: Array, origin: Sizes, edges: Edges, box: Box, out: Array, method: str) -> bool:
     """Fill `out` by one compiled loop, where `src` is the windows of `box`, all whole; say whether that was done.
 
     That is what chunks are, and finding out what else they might be takes as long as the loop.
@@ -161,12 +157,12 @@ def _reduce_whole(src: Array, origin: Sequence[int], edges: Edges, box: Box, out
     return walk is not None
 
 
-def chunk_loop(method: str, edges: Edges, shape: Sequence[int], dtype: np.dtype[Any], out: Array) -> "_hot.Walk | None":
-    """Return the compiled loop from chunks of `shape`, which no window leaves, to parts of `out`; None for no such."""
+def chunk_loop(method: str, edges: Edges, shape: Sizes, chunk: Sizes, dtype: DType, out: Array) -> _hot.Walk | None:
+    """Return the compiled loop from whole windows, boxes of `shape` in chunks, to parts of `out`; None for no such."""
     factors = tuple(edge.p for edge in edges)
     if not _is_loaded(method, dtype) or not _hot.can(method, dtype, edges, factors):
         return None
-    return _hot.chunk_walk(method, dtype, tuple(shape), factors, out)
+    return _hot.chunk_walk(method, dtype, tuple(shape), tuple(chunk), factors, out)
 
 
 def expect(method: str, dtype: DTypeLike, n_bytes: int) -> None:
@@ -250,7 +246,7 @@ def _pays(method: str, src: Array) -> bool:
     return _is_loaded(method, src.dtype)
 
 
-def _is_loaded(method: str, dtype: np.dtype[Any]) -> bool:
+def _is_loaded(method: str, dtype: DType) -> bool:
     """Say whether numba has paid for its loading; samples are as quickly taken by numpy, if not without the GIL."""
     pays_bytes = _NUMBA_PAYS_BYTES * (8 if method in _SAMPLING else 1)
     return _worked_bytes.get((method, dtype.char), 0) > pays_bytes
