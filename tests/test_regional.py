@@ -136,7 +136,7 @@ def test_a_pixel_in_a_large_shard_is_patched():
     arrays = image(n=512, chunk=16, shards=(128, 128))
     plan = zg.plan(arrays, regions=[(100, 100)])
     assert [d.n_patched for d in plan.dirty] == [1, 1]
-    assert "1 units, 1 of them patched" in str(plan)
+    assert "2 units, 2 of them patched" in str(plan)
     # The stored shard and one source chunk, against 256 x 256 source pixels.
     assert plan.dirty[0].bytes_read == 2 * (128 * 128 + 16 * 16)
 

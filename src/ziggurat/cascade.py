@@ -1,4 +1,4 @@
-"""Runs one task: reads source pieces, reduces them into blocks, writes the blocks' units, and pushes blocks upward.
+"""Walks through the blocks of a task: reads source pieces, reduces them into blocks, writes those, pushes them upward.
 
 One block per level is in memory, and one source piece. Blocks are computed from the blocks below while those are
 still in memory, so that no level of a stage is read back.
@@ -8,28 +8,23 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ziggurat.blocks import Block, Known, reduce_into
-from ziggurat.boxes import Box, corner, cut, n_pixels, shape_of, slices
-from ziggurat.gathering import batches, bundles
+from ziggurat.blocks import Block, Known
+from ziggurat.boxes import Box, corner, cut, shape_of, slices
 from ziggurat.geometry import own
 from ziggurat.grid import Level, Shape, cut_units, each_unit, grid_shape
 from ziggurat.handle import Handle
 from ziggurat.kernels import expect
 from ziggurat.planning import Task
-from ziggurat.policy import counted_retries
-from ziggurat.regions import Boxes
-from ziggurat.runtime import zarr_settings
 from ziggurat.stages import Stage
 from ziggurat.steps import Step
 
-__all__ = ["Record", "Work", "run_task", "taken_requests"]
+__all__ = ["Record", "Sink", "Walk", "Work", "ignore", "n_units", "reading", "taken_requests"]
 
 type Sink = Callable[[Box, NDArray[Any]], None]
 
@@ -130,25 +125,6 @@ class Record:
     requests: tuple[tuple[int, int, int], ...] = ()
 
 
-def _go_on(so_far: Record) -> None:
-    """Let a task go on."""
-
-
-def run_task(work: Work, task: Task, pulse: Callable[[Record], None] = _go_on) -> Record:
-    """Build the task's box of the last level of its stage and all that lies below it, or what is dirty of it.
-
-    `pulse` is told before each block is written what was done so far, and raises where the work is to stop.
-    """
-    work.expect()
-    with zarr_settings(work.handles[0].settings), counted_retries() as retries, work.spare.borrow() as buffers:
-        walk = _Walk(work, task, buffers, retries, pulse)
-        if task.dirty is None:
-            walk.build(walk.stage.last, task.box, _ignore)
-        else:
-            walk.rebuild(walk.stage.last, task.box, task.dirty)
-    return replace(walk.record(), requests=taken_requests(work))
-
-
 def taken_requests(work: Work) -> tuple[tuple[int, int, int], ...]:
     """Return level, reads and writes of what this process asked of the stores since this was last called."""
     return tuple((k, *found) for k, handle in enumerate(work.handles) if any(found := handle.requests.take()))
@@ -162,7 +138,7 @@ def n_units(level: Level, box: Box) -> int:
 
 
 @contextmanager
-def _reading(level: Level, box: Box) -> Iterator[None]:
+def reading(level: Level, box: Box) -> Iterator[None]:
     """Let an error say what was read when it came; codecs do not know whose bytes they are given."""
     try:
         yield
@@ -172,7 +148,9 @@ def _reading(level: Level, box: Box) -> Iterator[None]:
         raise
 
 
-class _Walk:
+class Walk:
+    """The walk of one task: through the blocks of its levels, depth first."""
+
     def __init__(
         self,
         work: Work,
@@ -205,64 +183,25 @@ class _Walk:
         """Build the blocks of level `k` in `box`; `sink` gets each block's box and pixels."""
         step = self.work.steps[k - 1]
         for target in cut_units(box, step.target, self.stage.blocks[k - self.stage.first]):
-            block = Block(step, target, self._memory(k, shape_of(target)), self.known[k])
+            block = Block(step, target, self.memory(k, shape_of(target)), self.known[k])
             if k == self.stage.first:
-                self._read(block)
+                self.read(block)
             else:
                 self.build(k - 1, own(step.edges, target), block.receive)
-            self._write(k, target, block.pixels)
+            self.write(k, target, block.pixels)
             sink(target, block.pixels)
 
-    def _memory(self, k: int, shape: Shape) -> NDArray[Any]:
+    def memory(self, k: int, shape: Shape) -> NDArray[Any]:
         """Return room for pixels of level `k`, the same each time: a block is done when its level's next begins."""
         size, dtype = math.prod(shape), self.work.handles[k].dtype
         if k not in self.buffers or self.buffers[k].size < size:
             self.buffers[k] = np.empty(size, dtype)
         return self.buffers[k][:size].reshape(shape)
 
-    def rebuild(self, k: int, box: Box, dirty: Boxes) -> None:
-        """Rebuild the write units of level `k` in `box` that hold `dirty` pixels; its stage has this level alone."""
-        step, handle = self.work.steps[k - 1], self.work.handles[k]
-        for bundle in bundles(step, self.stage, box, dirty):
-            if len(bundle.units) == 1 and not bundle.patches[0]:
-                self.build(k, bundle.units[0], _ignore)
-                continue
-            blocks = self._rooms(k, bundle.units)
-            for i, (unit, patches) in enumerate(zip(bundle.units, bundle.patches, strict=True)):
-                if patches:
-                    blocks[i] = handle.read(unit, blocks[i])
-                    self.bytes_read += blocks[i].nbytes
-            for batch in batches(step, self.stage, bundle.targets):
-                places = [blocks[i][slices(target, corner(bundle.units[i]))] for i, target in batch]
-                self._read_batch(step, [target for _, target in batch], places)
-            for unit, block in zip(bundle.units, blocks, strict=True):
-                self._write(k, unit, block)
-
-    def _rooms(self, k: int, boxes: Sequence[Box]) -> list[NDArray[Any]]:
-        """Return room for several boxes of level `k` at once."""
-        ends = list(accumulate(map(n_pixels, boxes)))
-        room = self._memory(k, (ends[-1],))
-        return [room[end - n_pixels(box) : end].reshape(shape_of(box)) for end, box in zip(ends, boxes, strict=True)]
-
-    def _read_batch(self, step: Step, targets: Sequence[Box], places: Sequence[NDArray[Any]]) -> None:
-        """Compute `targets` from windows that are read together."""
-        source = self.work.handles[self.stage.first - 1]
-        if len(targets) == 1 or not isinstance(source, Handle):
-            for target, place in zip(targets, places, strict=True):
-                block = Block(step, target, place)
-                self._read(block)
-                block.settle()
-            return
-        windows = [step.window(target) for target in targets]
-        with _reading(source.level, windows[0]):
-            found = source.read_many(windows)
-        for window, pixels, target, place in zip(windows, found, targets, places, strict=True):
-            self.bytes_read += pixels.nbytes
-            reduce_into(step, pixels, corner(window), target, place)
-
-    def _read(self, block: Block) -> None:
+    def read(self, block: Block) -> None:
+        """Compute a block of the first level from the stage's source."""
         source, step = self.work.handles[self.stage.first - 1], block.step
-        with _reading(source.level, step.window(block.box)):
+        with reading(source.level, step.window(block.box)):
             self._read_pieces(source, step, block)
 
     def _read_pieces(self, source: Handle, step: Step, block: Block) -> None:
@@ -271,11 +210,12 @@ class _Walk:
             return
         for piece in cut(block.box, self.stage.piece):
             window = step.window(piece)
-            pixels = source.read(window, self._memory(self.stage.first - 1, shape_of(window)))
+            pixels = source.read(window, self.memory(self.stage.first - 1, shape_of(window)))
             self.bytes_read += pixels.nbytes
             block.put(piece, pixels, corner(window))
 
-    def _write(self, k: int, target: Box, block: NDArray[Any]) -> None:
+    def write(self, k: int, target: Box, block: NDArray[Any]) -> None:
+        """Write the units of a finished block of level `k`, or compare them with what is stored."""
         self.pulse(self.record())
         started = time.perf_counter()
         handle, origin = self.work.handles[k], corner(target)
@@ -295,5 +235,5 @@ class _Walk:
         self.write_s[k] += time.perf_counter() - started
 
 
-def _ignore(box: Box, pixels: NDArray[Any]) -> None:
+def ignore(box: Box, pixels: NDArray[Any]) -> None:
     """Take a block that no coarser level of the stage needs."""

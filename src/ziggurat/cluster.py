@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from ziggurat.cascade import Record, Work, run_task
+from ziggurat.cascade import Record, Work
 from ziggurat.errors import MemoryLimitError, ModeError
 from ziggurat.graph import Told, Wanted, every, make_graph
 from ziggurat.handle import Handle
@@ -16,6 +16,7 @@ from ziggurat.planning import Plan, Task
 from ziggurat.pulse import listening, pulse
 from ziggurat.runtime import is_synchronous, zarr_threads
 from ziggurat.sidecar import sweep
+from ziggurat.tasks import run_task
 from ziggurat.text import format_bytes
 
 __all__ = ["check_client", "check_memory", "check_workers", "run_distributed", "warn_of_threads"]

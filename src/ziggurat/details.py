@@ -10,7 +10,6 @@ from ziggurat.listing import image_paths
 from ziggurat.planning import Plan
 from ziggurat.pyramid import Pyramid
 from ziggurat.sidecar import stored_units
-from ziggurat.stages import Stage
 from ziggurat.store import open_group
 from ziggurat.text import format_bytes, format_shape
 
@@ -62,22 +61,18 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
         {"name": level.name, "shape": list(level.shape), "unit": list(level.unit), "n_units": level.n_units}
         for level in plan.levels
     ]
-    dirty = plan.dirty or (None,) * len(plan.stages)
+    n_units = [d.n_units for d in plan.dirty] if plan.dirty is not None else [s.target.n_units for s in plan.steps]
     stages = [
         {
             "first": stage.first + plan.base,
             "last": stage.last + plan.base,
-            "n_tasks": len(found.cells) if found else stage.n_tasks,
-            "n_units": found.n_units if found else sum(plan.levels[k].n_units for k in _built(stage)),
+            "n_tasks": len(plan.owners[i].cells) if plan.is_regional else stage.n_tasks,
+            "n_units": sum(n_units[stage.first - 1 : stage.last]),
             "peak_bytes": stage.peak_bytes,
         }
-        for stage, found in zip(plan.stages, dirty, strict=True)
+        for i, stage in enumerate(plan.stages)
     ]
     return {name: getattr(plan, name) for name in (*names, *sizes)} | {"levels": levels, "stages": stages}
-
-
-def _built(stage: Stage) -> range:
-    return range(stage.first, stage.last + 1)
 
 
 def _codec(codec: Any) -> str:

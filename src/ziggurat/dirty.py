@@ -3,6 +3,7 @@
 Pure arithmetic, on many boxes at once.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,10 +15,15 @@ from ziggurat.regions import Boxes
 from ziggurat.stages import Stage
 from ziggurat.steps import Step
 
-__all__ = ["Dirty", "DirtyUnits", "dirty_units", "plan_dirty"]
+__all__ = ["Dirty", "DirtyUnits", "Owners", "dirty_of", "dirty_units", "n_meetings", "parents", "share_out"]
 
 COUNTED_UNITS = 100_000
 """Meetings of boxes and units up to which a plan counts units exactly; above it they are estimated."""
+
+TASK_BYTES = 32 << 20
+"""What a task should read and write, to be worth the two milliseconds that it takes itself."""
+
+type Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,43 +34,94 @@ class Dirty:
     ----------
     boxes : array of shape (n, ndim, 2)
         The dirty pixels of the level.
-    cells : tuple of tuple of int
-        Grid indices of the stage's tasks that own a dirty pixel.
-    members : tuple of array of int
-        The boxes that each of those tasks meets.
+    units : DirtyUnits, optional
+        Its dirty write units; None where there are very many.
     n_units, n_patched, bytes_read : int
         Dirty write units, those of them that are patched, and the bytes that all of them read; estimates, with
         `n_patched` 0, where there are very many.
     """
 
     boxes: Boxes
-    cells: tuple[Shape, ...]
-    members: tuple[NDArray[np.int64], ...]
+    units: "DirtyUnits | None"
     n_units: int
     n_patched: int
     bytes_read: int
 
 
-def plan_dirty(step: Step, stage: Stage, boxes: Boxes, max_tasks: int) -> tuple[Stage, Dirty]:
-    """Share the dirty `boxes` of a level out to the tasks of its single-level stage.
+@dataclass(frozen=True, slots=True, eq=False)
+class Owners:
+    """The tasks of a stage that own dirty pixels.
 
-    Neighbouring tasks are joined, twice as many at a time, until there are few enough.
+    Attributes
+    ----------
+    cells : tuple of tuple of int
+        Their grid indices.
+    members : tuple of tuple of array of int
+        The dirty boxes that each of them meets, of each level of the stage.
     """
-    while n_meetings(boxes, stage.tasks(step.target)) > max_tasks and max(stage.grid) > 1:
+
+    cells: tuple[Shape, ...]
+    members: tuple[tuple[Indices, ...], ...]
+
+
+def dirty_of(step: Step, boxes: Boxes, below: Dirty | None) -> Dirty:
+    """Find the dirty units of a level and what they read; `below` is what is dirty in a level of the same stage."""
+    met = n_meetings(boxes, step.target.units)
+    if met > COUNTED_UNITS or (below and below.units is None):
+        n_units = min(met, step.target.n_units)
+        n_bytes = 0 if below else int(n_units / step.target.n_units * step.source.nbytes)
+        return Dirty(boxes, None, n_units, 0, n_bytes)
+    units = dirty_units(step, boxes, below.units if below else None)
+    return Dirty(boxes, units, len(units), int(units.is_patched.sum()), int(units.bytes_read.sum()))
+
+
+def share_out(steps: Sequence[Step], stage: Stage, dirty: Sequence[Dirty], max_tasks: int) -> tuple[Stage, Owners]:
+    """Share the dirty boxes of a stage's levels out to its tasks.
+
+    Neighbouring tasks are joined, twice as many at a time, until there are few enough of them, and each is worth it.
+
+    Parameters
+    ----------
+    steps : sequence of Step
+        What leads to each level of the stage.
+    dirty : sequence of Dirty
+        What is dirty in each of them.
+    """
+    level = steps[-1].target
+    n_bytes = sum(
+        d.bytes_read + d.n_units * s.target.bytes_of(s.target.clipped_unit) for s, d in zip(steps, dirty, strict=True)
+    )
+    most = max(1, min(max_tasks, n_bytes // TASK_BYTES))
+    lifted = [_lifted(steps[i + 1 :], d.boxes) for i, d in enumerate(dirty)]
+    boxes = np.concatenate(lifted)
+    while True:
+        grid = stage.tasks(level)
+        if n_meetings(boxes, grid) <= max(COUNTED_UNITS, len(boxes)):
+            cells, which = expand(boxes, grid)
+            firsts, order = _groups(cells)
+            if len(firsts) <= most:
+                break
         axis = max(range(len(stage.grid)), key=lambda i: stage.grid[i])
         stage = replace(stage, step=(*stage.step[:axis], 2 * stage.step[axis], *stage.step[axis + 1 :]))
-        stage = replace(stage, grid=stage.tasks(step.target).shape)
-    cells, which = expand(boxes, stage.tasks(step.target))
-    firsts, order = _groups(cells)
-    members = tuple(np.split(which[order], firsts[1:])) if len(firsts) else ()
-    owners = tuple(tuple(map(int, c)) for c in cells[order][firsts])
-    met = n_meetings(boxes, step.target.units)
-    n_units = min(met, step.target.n_units)
-    if met > COUNTED_UNITS:
-        return stage, Dirty(boxes, owners, members, n_units, 0, int(n_units / step.target.n_units * step.source.nbytes))
-    units = dirty_units(step, boxes)
-    counts = (len(units), int(units.is_patched.sum()), int(units.bytes_read.sum()))
-    return stage, Dirty(boxes, owners, members, *counts)
+        stage = replace(stage, grid=stage.tasks(level).shape)
+    owners = tuple(map(tuple, cells[order][firsts].tolist()))
+    ends = np.cumsum([len(each) for each in lifted])
+    return stage, Owners(owners, tuple(_by_level(np.sort(m), ends) for m in np.split(which[order], firsts[1:])))
+
+
+def _by_level(members: Indices, ends: Indices) -> tuple[Indices, ...]:
+    """Tell the boxes of one level from those of another; all of them were numbered together."""
+    parts = np.split(members, np.searchsorted(members, ends[:-1]))
+    return tuple(part - first for part, first in zip(parts, (0, *ends), strict=False))
+
+
+def _lifted(steps: Sequence[Step], boxes: Boxes) -> Boxes:
+    """Return the targets that are built together with `boxes`, some levels above; trailing pixels go with the last."""
+    for step in steps:
+        p, q, m = (np.array([getattr(e, name) for e in step.edges])[None] for name in "pqm")
+        first, last = boxes[:, :, 0] * q // p, (boxes[:, :, 1] - 1) * q // p
+        boxes = np.stack([np.minimum(first, m - 1), np.minimum(last, m - 1) + 1], axis=2)
+    return boxes
 
 
 def n_meetings(boxes: Boxes, grid: ChunkGrid) -> int:
@@ -101,21 +158,25 @@ class DirtyUnits:
 
     Attributes
     ----------
+    cells : array of shape (n, ndim)
+        Grid indices of the units, in C order.
     units : array of shape (n, ndim, 2)
-        Boxes of the units, clipped to the level.
+        Their boxes, clipped to the level.
     boxes : array of shape (k, ndim, 2)
         Dirty pixels, each box inside one unit, in the order of the units.
     offsets : array of shape (n + 1,)
         ``boxes[offsets[i]:offsets[i + 1]]`` lie in unit i.
     is_patched : array of shape (n,)
-        Whether reading the stored unit and the windows of its dirty pixels reads less than the unit's whole window.
+        Whether the stored unit is read, and the windows of its dirty pixels, where that reads less than computing all
+        of the unit.
     bytes_read : array of shape (n,)
-        Uncompressed bytes of the chunks that the better way reads.
+        Uncompressed bytes of the chunks that the better way reads; what the stage has built itself is not read.
     """
 
+    cells: Indices
     units: Boxes
     boxes: Boxes
-    offsets: NDArray[np.int64]
+    offsets: Indices
     is_patched: NDArray[np.bool_]
     bytes_read: NDArray[np.float64]
 
@@ -127,8 +188,11 @@ class DirtyUnits:
         return self.boxes[self.offsets[i] : self.offsets[i + 1] if self.is_patched[i] else self.offsets[i]]
 
 
-def dirty_units(step: Step, boxes: Boxes) -> DirtyUnits:
-    """Cut dirty target `boxes` at the unit grid, gather them by unit, and choose how to rebuild each by bytes read."""
+def dirty_units(step: Step, boxes: Boxes, below: DirtyUnits | None = None) -> DirtyUnits:
+    """Cut dirty target `boxes` at the unit grid, gather them by unit, and choose how to rebuild each by bytes read.
+
+    Where the dirty units of the source are given, `below`, they are in memory while those above them are rebuilt.
+    """
     level = step.target
     cells, which = expand(boxes, level.units)
     firsts, order = _groups(cells)
@@ -138,11 +202,39 @@ def dirty_units(step: Step, boxes: Boxes) -> DirtyUnits:
         [np.maximum(boxes[which, :, 0], met[:, :, 0]), np.minimum(boxes[which, :, 1], met[:, :, 1])], axis=2
     )
     units = met[firsts]
-    whole = _window_bytes(step, units)
-    patches = _window_bytes(step, clipped)
-    patched = np.add.reduceat(patches, firsts) + level.bytes_of(level.unit) if len(firsts) else whole
+    unit_bytes = float(level.bytes_of(level.unit))
+    if below is not None:
+        whole = np.where(_is_all_below(step, cells[firsts], units, below), 0.0, np.inf)
+        patched = np.full(len(units), unit_bytes)
+    else:
+        whole = _window_bytes(step, units)
+        patches = _window_bytes(step, clipped)
+        patched = np.add.reduceat(patches, firsts) + unit_bytes if len(firsts) else whole
     offsets = np.append(firsts, len(cells))
-    return DirtyUnits(units, clipped, offsets, patched < whole, np.minimum(patched, whole))
+    return DirtyUnits(cells[firsts], units, clipped, offsets, patched < whole, np.minimum(patched, whole))
+
+
+def parents(step: Step, units: Boxes, cells: Indices) -> Indices:
+    """Return which of the target's units `cells` (in C order) each of the source's `units` is built with, -1 for none.
+
+    The source's units nest in the target's.
+    """
+    axes, shape = enumerate(zip(step.edges, step.target.units.axes, strict=True)), step.target.grid
+    above = [axis.find(np.minimum(units[:, i, 0] * e.q // e.p, e.m - 1)) for i, (e, axis) in axes]
+    wanted, known = np.ravel_multi_index(tuple(above), shape), np.ravel_multi_index(tuple(cells.T), shape)
+    place = np.minimum(np.searchsorted(known, wanted), max(0, len(known) - 1))
+    return np.where(known[place] == wanted, place, -1) if len(known) else np.full(len(units), -1)
+
+
+def _is_all_below(step: Step, cells: Indices, units: Boxes, below: DirtyUnits) -> NDArray[np.bool_]:
+    """Say of each target unit whether all of the source's units that it is built with are dirty, too."""
+    n_dirty = np.bincount(1 + parents(step, below.units, cells), minlength=len(units) + 1)[1:]
+    n_below = np.ones(len(units), np.int64)
+    for i, (edge, axis) in enumerate(zip(step.edges, step.source.units.axes, strict=True)):
+        start, stop = units[:, i, 0] * edge.p // edge.q, units[:, i, 1] * edge.p // edge.q
+        stop = np.where(units[:, i, 1] == edge.m, edge.n, stop)
+        n_below *= axis.find(stop - 1) - axis.find(start) + 1
+    return np.asarray(n_dirty == n_below)
 
 
 def _window_bytes(step: Step, boxes: Boxes) -> NDArray[np.float64]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ziggurat.boxes import Box, slices
-from ziggurat.cascade import Record, Work, run_task
+from ziggurat.cascade import Record, Work
 from ziggurat.chunkaxis import ChunkAxis
 from ziggurat.cluster import check_client, check_memory, check_workers, needs_threads, run_distributed, warn_of_threads
 from ziggurat.errors import ModeError, StoppedError, StoreError
@@ -20,6 +20,7 @@ from ziggurat.graph import RunInGraph, Told, Wanted, every, make_graph, run_in_g
 from ziggurat.handle import Handle
 from ziggurat.planning import Plan, Task
 from ziggurat.runtime import zarr_settings, zarr_threads
+from ziggurat.tasks import run_task
 
 __all__ = [
     "Scheduler",

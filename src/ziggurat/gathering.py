@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
-import numpy as np
-
 from ziggurat.boxes import Box, cut, intersect, n_pixels
-from ziggurat.dirty import dirty_units
+from ziggurat.forest import Forest
+from ziggurat.geometry import own
 from ziggurat.grid import Level, Shape, ceil_div
-from ziggurat.regions import Boxes, as_box
 from ziggurat.stages import Stage
 from ziggurat.steps import Step
 
@@ -42,25 +40,10 @@ class Bundle:
         return [(i, target) for i, (unit, patches) in pairs for target in patches or (unit,)]
 
 
-def bundles(step: Step, stage: Stage, box: Box, dirty: Boxes) -> Iterator[Bundle]:
-    """Yield all write units in `box`, a task of the single-level `stage`, that hold `dirty` pixels."""
-    bounds = np.array(box)
-    inside = np.stack([np.maximum(dirty[:, :, 0], bounds[:, 0]), np.minimum(dirty[:, :, 1], bounds[:, 1])], axis=2)
-    units = dirty_units(step, inside)
-    target = step.target.units
-    grid = target.grouped(stage.blocks[0])
-    places = zip(*(axis.find(units.units[:, i, 0]) for i, axis in enumerate(grid.axes)), strict=True)
-    blocks: dict[tuple[int, ...], list[int]] = {}
-    for i, index in enumerate(places):
-        blocks.setdefault(index, []).append(i)
-    single: list[Bundle] = []
-    for index, members in blocks.items():
-        block = intersect(box, grid.box(index))
-        if len(members) == prod(map(len, target.meeting(block))) and not units.is_patched[members].any():
-            yield Bundle((block,), ((),))
-        else:
-            single += [Bundle((as_box(units.units[i]),), (tuple(map(as_box, units.patches(i))),)) for i in members]
-    yield from _joined(step, stage, single)
+def bundles(forest: Forest, which: Iterable[int]) -> Iterator[Bundle]:
+    """Share units of the first level of a stage out to those that are rebuilt together."""
+    units = [Bundle((forest.box(0, unit),), (forest.patches(0, unit),)) for unit in which]
+    yield from _joined(forest.steps[0], forest.stage, units)
 
 
 def _joined(step: Step, stage: Stage, single: list[Bundle]) -> Iterator[Bundle]:
@@ -118,18 +101,33 @@ def batches(step: Step, stage: Stage, targets: Sequence[tuple[int, Box]]) -> Ite
     yield batch
 
 
-def n_requests(step: Step, stage: Stage, box: Box, dirty: Boxes | None) -> int:
+def n_requests(forest: Forest) -> int:
     """Return the requests of one task of a regional rebuild, at most: gets of source and target, and sets."""
-    assert dirty is not None
-    total, reads, units = 0, list[list[Box]](), step.target.units
-    for bundle in bundles(step, stage, box, dirty):
-        total += sum(1 for patches in bundle.patches if patches)
-        total += sum(prod(map(len, units.meeting(unit))) for unit in bundle.units)
+    step, stage = forest.steps[0], forest.stage
+    total = sum(len(units) + int(units.is_patched.sum()) for units in forest.units)
+    reads: list[list[Box]] = []
+    for bundle in _all_bundles(forest):
         for batch in batches(step, stage, bundle.targets):
             windows = [step.window(target) for _, target in batch]
             # One alone is read in pieces.
             reads += [windows] if len(batch) > 1 else ([step.window(p)] for p in cut(batch[0][1], stage.piece))
     return total + n_gets(step.source, reads)
+
+
+def _all_bundles(forest: Forest) -> Iterator[Bundle]:
+    """Yield what is rebuilt together in the first level, under all roots."""
+    waiting = [(i, forest.roots(i)) for i in range(len(forest.units))]
+    while waiting:
+        i, units = waiting.pop()
+        blocks, left = forest.blocks(i, units)
+        for block in blocks:
+            for step in reversed(forest.steps[1 : i + 1]):
+                block = own(step.edges, block)
+            yield Bundle((block,), ((),))
+        if i:
+            waiting += [(i - 1, forest.children(i, unit)) for unit in left]
+        else:
+            yield from bundles(forest, left)
 
 
 def n_gets(level: Level, reads: Iterable[Sequence[Box]]) -> int:

@@ -4,9 +4,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
-from ziggurat.cascade import Record, Work, run_task
+from ziggurat.cascade import Record, Work
 from ziggurat.planning import Plan, Task
 from ziggurat.stages import Stage
+from ziggurat.tasks import run_task
 
 if TYPE_CHECKING:
     from dask.delayed import Delayed

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ziggurat.dirty import COUNTED_UNITS, dirty_units, n_meetings
 from ziggurat.grid import Level, ceil_div
 from ziggurat.regions import Boxes, as_boxes
 from ziggurat.steps import Step
@@ -78,19 +77,19 @@ def _marks_of_all(plan: "Plan") -> list[_Marks]:
 def _marks_of_regions(plan: "Plan") -> list[_Marks]:
     none = as_boxes([], len(plan.levels[0].shape))
     read, found = [none] * (len(plan.levels) + 1), [_Marks(none, none, none)] * len(plan.levels)
-    for stage, dirty in zip(plan.stages, plan.dirty or (), strict=True):
-        k = stage.first
-        step = plan.steps[k - 1]
-        if n_meetings(dirty.boxes, step.target.units) > COUNTED_UNITS:
+    firsts = {stage.first for stage in plan.stages}
+    for k, (step, dirty) in enumerate(zip(plan.steps, plan.dirty or (), strict=False), 1):
+        units = dirty.units
+        if units is None:
             # Too many to tell one from another: as if all of them were rebuilt whole.
             found[k] = _Marks(none, dirty.boxes, none, dirty.n_units)
             read[k - 1] = _windows(step, dirty.boxes)
             continue
-        units = dirty_units(step, dirty.boxes)
         whole, patched = units.units[~units.is_patched], units.units[units.is_patched]
         patches = [units.patches(int(i)) for i in np.flatnonzero(units.is_patched)]
         found[k] = _Marks(none, whole, patched, len(whole), len(patched))
-        read[k - 1] = _windows(step, np.concatenate([whole, *patches]))
+        # Levels inside a stage are not read back.
+        read[k - 1] = _windows(step, np.concatenate([whole, *patches])) if k in firsts else none
     return [_Marks(r, m.rebuilt, m.patched, m.n_rebuilt, m.n_patched) for r, m in zip(read, found, strict=False)]
 
 

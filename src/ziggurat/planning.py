@@ -6,7 +6,8 @@ from itertools import product
 from typing import Literal
 
 from ziggurat.boxes import Box
-from ziggurat.dirty import Dirty, plan_dirty
+from ziggurat.dirty import Dirty, Owners, dirty_of, share_out
+from ziggurat.forest import Forest, regional_stages
 from ziggurat.gathering import n_requests
 from ziggurat.grid import Level, Shape, write_block
 from ziggurat.regions import Boxes, coverage, push_up
@@ -46,12 +47,12 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Task:
-    """One independent piece of a stage: a box of the stage's last level, and what is dirty in it (None: all of it)."""
+    """One independent piece of a stage: a box of its last level, and what is dirty in each level (None: all of it)."""
 
     stage: int
     index: Shape
     box: Box
-    dirty: Boxes | None = None
+    dirty: tuple[Boxes, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -75,7 +76,9 @@ class Plan:
     writes : tuple of tuple of int
         Pixels of one write block of each level where everything is built in memory, else empty.
     dirty : tuple of Dirty, optional
-        What is dirty in the level of each stage, for a regional rebuild; None for a full one.
+        What is dirty in each level that the stages build, for a regional rebuild; None for a full one.
+    owners : tuple of Owners
+        The tasks of each stage of a regional rebuild.
     base : int
         Number of the first of `levels`: -1 where level 0 is written, too, from data that lies elsewhere.
     """
@@ -88,6 +91,7 @@ class Plan:
     stages: tuple[Stage, ...] = ()
     writes: tuple[Shape, ...] = ()
     dirty: tuple[Dirty, ...] | None = None
+    owners: tuple[Owners, ...] = ()
     base: int = 0
 
     @property
@@ -104,7 +108,7 @@ class Plan:
     def n_tasks(self) -> int:
         """Number of tasks: independent pieces of work."""
         if self.dirty is not None:
-            return sum(len(d.cells) for d in self.dirty)
+            return sum(len(o.cells) for o in self.owners)
         return sum(s.n_tasks for s in self.stages) or min(1, len(self.steps))
 
     @property
@@ -123,8 +127,8 @@ class Plan:
         """
         if self.dirty is None:
             return None
-        tasks = ((self.steps[s.first - 1], s, task) for i, s in enumerate(self.stages) for task in self.tasks(i))
-        return sum(n_requests(step, stage, task.box, task.dirty) for step, stage, task in tasks)
+        tasks = (task for i in range(len(self.stages)) for task in self.tasks(i))
+        return sum(n_requests(Forest.of(self.steps, self.stages[t.stage], t.box, t.dirty or ())) for t in tasks)
 
     @property
     def bytes_read(self) -> int:
@@ -139,8 +143,7 @@ class Plan:
     def bytes_written(self) -> int:
         """Uncompressed bytes of the units that are written."""
         if self.dirty is not None:
-            targets = [self.steps[s.first - 1].target for s in self.stages]
-            return sum(d.n_units * t.bytes_of(t.clipped_unit) for d, t in zip(self.dirty, targets, strict=True))
+            return sum(d.n_units * s.unit_bytes for d, s in zip(self.dirty, self.steps, strict=False))
         return sum(s.target.nbytes for s in self.steps)
 
     @property
@@ -158,9 +161,10 @@ class Plan:
             for index in product(*map(range, grid.shape)):
                 yield Task(i, index, grid.box(index))
         else:
-            dirty = self.dirty[i]
-            for index, members in zip(dirty.cells, dirty.members, strict=True):
-                yield Task(i, index, grid.box(index), dirty.boxes[members])
+            dirty, owners = self.dirty[stage.first - 1 : stage.last], self.owners[i]
+            for index, members in zip(owners.cells, owners.members, strict=True):
+                boxes = tuple(d.boxes[m] for d, m in zip(dirty, members, strict=True))
+                yield Task(i, index, grid.box(index), boxes)
 
     def waits(self, task: Task) -> Iterator[Shape]:
         """Return the grid indices of the tasks of the stage before that write what `task` of a full rebuild reads."""
@@ -210,9 +214,8 @@ class Plan:
             how = f"{s.decodes:.3g} decodes per chunk"
             n_tasks = s.n_tasks
             if self.dirty is not None:
-                dirty = self.dirty[i - 1]
-                how = f"{dirty.n_units} units, {dirty.n_patched} of them patched"
-                n_tasks = len(dirty.cells)
+                dirty, n_tasks = self.dirty[s.first - 1 : s.last], len(self.owners[i - 1].cells)
+                how = f"{sum(d.n_units for d in dirty)} units, {sum(d.n_patched for d in dirty)} of them patched"
             levels = f"{s.first + self.base}..{s.last + self.base}"
             yield f"{i}", levels, f"{n_tasks}", blocks, format_bytes(s.peak_bytes), how
 
@@ -232,7 +235,7 @@ def make_plan(
     work = tuple(s for s in steps if s.target.nbytes)
     full = ""
     if regions is not None:
-        covered = coverage(regions, levels[0])
+        covered = coverage(regions, levels[0], limits.max_coverage)
         if covered <= limits.max_coverage:
             return _regional(where, tuple(levels), work, mode, limits, regions)
         full = f"regions cover {covered:.0%}, more than partial_max_coverage, {limits.max_coverage:.0%}; "
@@ -252,31 +255,31 @@ def _regional(
     limits: Limits,
     boxes: Boxes,
 ) -> Plan:
-    """Plan one stage per level: what is dirty is small, and reading it back costs less than keeping it."""
-    stages: list[Stage] = []
-    dirty: list[Dirty] = []
-    share = max(1, limits.max_tasks // max(1, len(steps)))
-    for k, step in enumerate(steps, 1):
-        boxes = push_up(step, boxes)
-        if not len(boxes):
+    """Plan the stages that have something to do."""
+    stages, dirty, owners = list[Stage](), list[Dirty](), list[Owners]()
+    planned = regional_stages(steps, limits.ceiling, max(1, limits.max_tasks // max(1, len(steps))))
+    for stage in planned:
+        run, found = steps[stage.first - 1 : stage.last], list[Dirty]()
+        for step in run:
+            boxes = push_up(step, boxes)
+            found.append(dirty_of(step, boxes, found[-1] if found else None))
+        if not any(len(d.boxes) for d in found):
             break
-        stage = plan_stage(steps[:k], k, limits.ceiling, share)
-        stage, found = plan_dirty(step, stage, boxes, share)
+        stage, shared = share_out(run, stage, found, max(1, limits.max_tasks // len(planned)))
         stages.append(stage)
-        dirty.append(found)
+        dirty += found
+        owners.append(shared)
     chosen, reason = _choose(mode, sum(d.bytes_read for d in dirty), limits.numpy_max_bytes)
-    return Plan(where, levels, steps, chosen, f"regions; {reason}", tuple(stages), dirty=tuple(dirty))
+    regional = f"regions; {reason}"
+    return Plan(where, levels, steps, chosen, regional, tuple(stages), dirty=tuple(dirty), owners=tuple(owners))
 
 
 def _choose(mode: Literal["auto", "numpy", "dask"], to_read: int, numpy_max_bytes: int) -> tuple[Mode, str]:
     if mode != "auto":
         return mode, "asked for"
     fits = to_read <= numpy_max_bytes
-    relation = "is within" if fits else "is above"
-    return (
-        "numpy" if fits else "dask",
-        f"{format_bytes(to_read)} to read {relation} numpy_max_bytes, {format_bytes(numpy_max_bytes)}",
-    )
+    reason = f"is {'within' if fits else 'above'} numpy_max_bytes, {format_bytes(numpy_max_bytes)}"
+    return "numpy" if fits else "dask", f"{format_bytes(to_read)} to read {reason}"
 
 
 def _stages(steps: Sequence[Step], limits: Limits) -> tuple[Stage, ...]:

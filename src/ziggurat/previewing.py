@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 from ziggurat.api import Factors, Regions, changes_of, plan, verify
 from ziggurat.boxes import Box
-from ziggurat.dirty import COUNTED_UNITS, dirty_units
 from ziggurat.errors import LevelError, RegionError
 from ziggurat.opening import Where, open_pyramid
 from ziggurat.places import default_place, panels
@@ -124,9 +123,8 @@ def _changes(pyramid: Pyramid, regions: Any, options: dict[str, Any]) -> tuple[B
     made = plan(pyramid, regions=[as_box(b) for b in touched], **options)
     if not made.is_regional:
         return touched, [none, *(as_boxes([level.box], len(level.shape)) for level in pyramid.levels[1:])]
-    for stage, dirty in zip(made.stages, made.dirty or (), strict=True):
-        is_counted = dirty.n_units <= COUNTED_UNITS
-        stale[stage.first] = dirty_units(made.steps[stage.first - 1], dirty.boxes).units if is_counted else dirty.boxes
+    for k, dirty in enumerate(made.dirty or (), 1):
+        stale[k] = dirty.boxes if dirty.units is None else dirty.units.units
     return touched, stale
 
 

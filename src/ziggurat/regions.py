@@ -104,16 +104,18 @@ def _integer(value: Any) -> int:
     return index(value)
 
 
-def coverage(boxes: Boxes, level: Level) -> float:
+def coverage(boxes: Boxes, level: Level, at_least: float = 0.0) -> float:
     """Return the share of `level` that lies in any of the `boxes`.
 
     Exact, on the grid that the boxes' own borders make, while that has a bounded number of cells; above it each write
-    unit that a box meets counts whole. Boxes that could not cover half together are just added up.
+    unit that a box meets counts whole. Boxes that are no more than `at_least` together are just added up.
     """
     total = math.prod(level.shape)
     volumes = np.prod((boxes[:, :, 1] - boxes[:, :, 0]).astype(float), axis=1)
     if not len(boxes) or not total:
         return 0.0
+    if volumes.sum() <= at_least * total:
+        return float(volumes.sum()) / total
     cuts = [np.unique(boxes[:, axis]) for axis in range(boxes.shape[1])]
     if math.prod(len(c) for c in cuts) > GRID_CELLS:
         return min(float(volumes.sum()) / total, _unit_coverage(boxes, level))
