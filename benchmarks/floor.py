@@ -21,7 +21,7 @@ import numcodecs.blosc  # type: ignore[import-untyped]
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.images import source_objects
+from benchmarks.images import objects_of
 
 N_THREADS = 2
 INDEX_ENTRY_BYTES = 16
@@ -40,13 +40,18 @@ class Layout:
     sharded: bool
     codec: Any
 
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the pixels of one object, 16 bits each."""
+        return 2 * self.n_inner * math.prod(self.inner)
+
 
 def run_floor(path: Path, into: Path) -> None:
     """Decode level 0 of the image at `path` and write stand-ins for its coarser levels below `into`."""
     # As zarr does it: the process-wide blosc threads take a lock.
     numcodecs.blosc.use_threads = False
-    source, *coarser = _layouts(path)
-    files = source_objects(path)
+    source, *coarser = layouts(path)
+    files = objects_of(path, 0)
     # Neighbours in a row of the image are alike: without this every slice would come from the same columns.
     random.Random(0).shuffle(files)
     into.mkdir()
@@ -57,7 +62,8 @@ def run_floor(path: Path, into: Path) -> None:
         worker.result()
 
 
-def _layouts(path: Path) -> list[Layout]:
+def layouts(path: Path) -> list[Layout]:
+    """Return how each level of an image is stored."""
     n_levels = sum(1 for level in path.iterdir() if level.name.isdigit())
     return [_level(path / str(k)) for k in range(n_levels)]
 
@@ -101,14 +107,15 @@ def _work(jobs: Iterator[tuple[int, Path]], n: int, source: Layout, coarser: Seq
     for i, file in jobs:
         if data.size < file.stat().st_size:
             data = np.empty(file.stat().st_size, np.uint8)
-        pixels = _decode(file, source, data, decoded)
+        pixels = decode(file, source, data, decoded)
         for k, layout in enumerate(coarser, start=1):
             # Rounded up, so that the largest jobs start first and none is left alone at the end.
             for j in range(-(-i * layout.n_objects // n), -(-(i + 1) * layout.n_objects // n)):
-                _encode(into / f"{k}-{j}", pixels, layout)
+                encode(into / f"{k}-{j}", pixels, layout)
 
 
-def _decode(file: Path, layout: Layout, data: NDArray[np.uint8], out: NDArray[np.uint16]) -> NDArray[np.uint16]:
+def decode(file: Path, layout: Layout, data: NDArray[np.uint8], out: NDArray[np.uint16]) -> NDArray[np.uint16]:
+    """Read and decode an object, with `data` as memory for its bytes and `out` for its pixels."""
     with file.open("rb", buffering=0) as stream:
         n_bytes = stream.readinto(data)
     if layout.codec is None:  # The bytes are the pixels, shards have their index behind them.
@@ -127,7 +134,8 @@ def _pieces(data: memoryview, layout: Layout) -> list[memoryview]:
     return [data[start : start + n_bytes] for start, n_bytes in index.tolist()]
 
 
-def _encode(file: Path, pixels: NDArray[np.uint16], layout: Layout) -> None:
+def encode(file: Path, pixels: NDArray[np.uint16], layout: Layout) -> None:
+    """Encode and write an object."""
     cut = tuple(slice(n) for n in layout.inner)
     chunks = [np.ascontiguousarray(pixels[i % len(pixels)][cut]) for i in range(layout.n_inner)]
     pieces = [chunk.data.cast("B") if layout.codec is None else layout.codec.encode(chunk) for chunk in chunks]

@@ -179,9 +179,9 @@ def coarser_objects(path: Path) -> Iterator[Path]:
     return (child for level in levels for child in level.iterdir() if child.is_dir() and child.name[0] != ".")
 
 
-def source_objects(path: Path) -> list[Path]:
-    """Find the files that hold level 0."""
-    files = (file for file in (path / "0").rglob("[!.]*") if file.is_file() and file.name != "zarr.json")
+def objects_of(path: Path, level: int) -> list[Path]:
+    """Find the files that hold a level."""
+    files = (file for file in (path / str(level)).rglob("[!.]*") if file.is_file() and file.name != "zarr.json")
     return sorted(file for file in files if ".ziggurat" not in file.parts)
 
 

@@ -49,6 +49,7 @@ PIECES: dict[str, Piece] = {
         f"{_RUN} --name codecs --codec none v2-blosc --contender ours floor",
         f"{_SMOKE} --name codecs --codec v2-blosc --contender ours floor",
     ),
+    "breakdown": Piece("breakdown", 90, "--size 512MiB --repeat 3", f"{_SMOKE} --geometry planes --codec blosc-lz4"),
     "processes": Piece(
         "run",
         100,

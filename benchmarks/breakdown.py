@@ -1,0 +1,111 @@
+"""Where a full rebuild spends its time: `python -m benchmarks.breakdown`.
+
+One thread, so that nothing waits for anything, blosc and zstd, `linear`; seconds, of which Python's profiler takes a
+few per cent itself. "fetching" is the compiled loop that reads, decodes and reduces chunks of level 0, "reducing" what
+is reduced of blocks in memory, "storing" encoding and writing, "Python" all that is left: ours, zarr's and dask's.
+"floor" is reading and decoding the same objects, "floor, storing" encoding and writing the levels that were built, both
+with numcodecs and nothing in between: what "fetching" takes beyond it are the kernels, and caches that were used for
+something else between two chunks.
+"""
+
+import argparse
+import cProfile
+import itertools
+import pstats
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.images import CODECS, GEOMETRIES, Geometry, clear_levels, make_image, warm_page_cache
+from benchmarks.processes import answer, in_fresh_process
+from benchmarks.record import Record, parser_of
+
+# Functions by where they are defined, and what they do. What is called from them and not named here is Python.
+PARTS = {
+    ("_hot.py", "reduce_stored"): "fetching_s",
+    ("~", "<method 'readinto' of '_io.FileIO' objects>"): "fetching_s",
+    ("_hot.py", "reduce"): "reducing_s",
+    ("storing.py", "put"): "storing_s",
+    ("codecs.py", "encode"): "storing_s",
+    ("~", "<method 'write' of '_io.BufferedWriter' objects>"): "storing_s",
+    ("~", "<method 'join' of 'bytes' objects>"): "storing_s",
+    ("~", "<built-in method posix.replace>"): "storing_s",
+}
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Profile each image."""
+    parser = parser_of("breakdown", __doc__, size="1GiB", repeat=3)
+    names = [g.name for g in GEOMETRIES]
+    parser.add_argument("--geometry", nargs="+", choices=names, default=names)
+    parser.add_argument("--codec", nargs="+", choices=list(CODECS), default=["blosc-lz4", "zstd"])
+    options = parser.parse_args(arguments)
+    record = Record("breakdown", options, arguments)
+    geometries = [g.at_most(options.size) for g in GEOMETRIES if g.name in options.geometry]
+    cases = list(itertools.product(geometries, options.codec))
+    for geometry, codec in record.within(cases, lambda case: f"{case[0].name}, {case[1]}"):
+        _profile(record, geometry, codec, options)
+    record.close()
+
+
+def _profile(record: Record, geometry: Geometry, codec: str, options: argparse.Namespace) -> None:
+    with tempfile.TemporaryDirectory(prefix="ziggurat-breakdown-", dir=options.directory) as temporary:
+        image = Path(temporary) / "image.zarr"
+        make_image(image, geometry, codec)
+        warm_page_cache(image)
+        code = f"from benchmarks import breakdown; breakdown.run({str(image)!r}, {options.repeat})"
+        found = in_fresh_process("-c", code)
+    labels = {"image": f"{geometry.name} {geometry.n_bytes >> 20} MiB", "codec": codec}
+    record.add(labels, found.get("runs", []), error=found.get("error"))
+
+
+def run(image: str, repeat: int) -> None:
+    """Print what each of some rebuilds spent, and the floor."""
+    answer(lambda: {"runs": [_spent(Path(image)) for _ in range(repeat + 1)][1:]})  # the first one compiles
+
+
+def _spent(image: Path) -> dict[str, float]:
+    import dask
+
+    import ziggurat as zg
+
+    clear_levels(image)
+    profile = cProfile.Profile()
+    with dask.config.set(scheduler="sync"):
+        started = time.perf_counter()
+        profile.runcall(zg.consolidate, image, method="linear", mode="dask")
+        total = time.perf_counter() - started
+    parts = dict.fromkeys(PARTS.values(), 0.0)
+    stats: dict[Any, Any] = pstats.Stats(profile).stats  # type: ignore[attr-defined]
+    for (file, _, function), (_, _, own, *_) in stats.items():
+        part = PARTS.get((Path(file).name, function))
+        if part:
+            parts[part] += own
+    return {"total_s": total, **parts, "python_s": total - sum(parts.values()), **_floor(image)}
+
+
+def _floor(image: Path) -> dict[str, float]:
+    import numpy as np
+
+    from benchmarks import floor
+    from benchmarks.images import objects_of
+
+    floor.numcodecs.blosc.use_threads = False
+    spent = []
+    for k, layout in enumerate(floor.layouts(image)):
+        decoded, data = np.empty((layout.n_inner, *layout.inner), np.uint16), np.empty(2 * layout.n_bytes, np.uint8)
+        for file in objects_of(image, k):
+            started = time.perf_counter()
+            pixels = floor.decode(file, layout, data, decoded)
+            read = time.perf_counter()
+            if k:
+                floor.encode(image.with_name("object"), pixels, layout)
+            spent.append((read - started, 0.0) if k == 0 else (0.0, time.perf_counter() - read))
+    return {"floor_s": sum(a for a, _ in spent), "floor_storing_s": sum(b for _, b in spent)}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
