@@ -1,9 +1,10 @@
 """The same rebuild on one worker process and on more: `python -m benchmarks.scaling --help`.
 
-Every worker has one thread. What is measured is the run on a cluster that is up and has compiled everything; "in
-tasks" is the sum over all tasks, of the time inside them. Beside the peak that the plan promises for a task is the most
-that a worker grew by, in one run more, with the malloc that memory is measured with. For time malloc keeps what it has.
-By default a nanny makes it give memory back at once, and the codecs, which take some for each chunk, half as fast.
+Every worker has one thread. What is measured is the run on a cluster that is up and has compiled everything; clusters
+take turns, after a round that does not count. "in tasks" is the sum over all tasks, of the time inside them. Beside the
+peak that the plan promises for a task is the most that a worker grew by, in one run more, with the malloc that memory
+is measured with. For time malloc keeps what it has. By default a nanny makes it give memory back at once, and the
+codecs, which take some for each chunk, half as fast.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +38,12 @@ def main(arguments: Sequence[str]) -> None:
         make_image(image, geometry, options.codec)
         make_image(tiny, geometry.at_most(min(options.size, geometry.tiny().n_bytes)), options.codec)
         warm_page_cache(image)
-        for n_workers in record.within(options.workers, lambda n: f"{n} workers"):
+        timed = _runs(image, tiny, options.workers, options.repeat + 1, KEEPING_ENVIRONMENT)
+        memory = _runs(image, tiny, options.workers, 1, MEMORY_ENVIRONMENT)
+        for n_workers in options.workers:
             labels = {"image": f"{geometry.name} {geometry.n_bytes >> 20} MiB", "codec": options.codec}
-            runs = _measure(image, tiny, n_workers, options.repeat)
-            record.add({**labels, "workers": str(n_workers)}, runs)
+            growth = {"growth_bytes": memory[n_workers][0]["growth_bytes"]}
+            record.add({**labels, "workers": str(n_workers)}, [{**run, **growth} for run in timed[n_workers][1:]])
     record.close()
 
 
@@ -51,18 +55,20 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _measure(image: Path, tiny: Path, n_workers: int, repeat: int) -> list[dict[str, Any]]:
-    timed = _runs(image, tiny, n_workers, repeat, KEEPING_ENVIRONMENT)
-    (memory,) = _runs(image, tiny, n_workers, 1, MEMORY_ENVIRONMENT)
-    return [{**run, "growth_bytes": memory["growth_bytes"]} for run in timed]
-
-
-def _runs(image: Path, tiny: Path, n_workers: int, repeat: int, env: dict[str, str]) -> list[dict[str, Any]]:
+def _runs(
+    image: Path, tiny: Path, workers: Sequence[int], rounds: int, env: dict[str, str]
+) -> dict[int, list[dict[str, Any]]]:
+    """Return what each round of each number of workers cost; their clusters take turns."""
     options = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "memory_limit": 0}
     os.environ.update(env)  # what a nanny is given as `env` comes too late: malloc reads it when a process starts
-    with LocalCluster(n_workers=n_workers, threads_per_worker=1, **options) as cluster, Client(cluster) as client:
-        client.run(_warm_up, str(tiny))
-        return [_one_run(client, image) for _ in range(repeat)]
+    with ExitStack() as stack:
+        clients = {}
+        for n in workers:
+            cluster = stack.enter_context(LocalCluster(n_workers=n, threads_per_worker=1, **options))
+            clients[n] = stack.enter_context(Client(cluster, set_as_default=False))
+            clients[n].run(_warm_up, str(tiny))
+        turns = [{n: _one_run(client, image) for n, client in clients.items()} for _ in range(rounds)]
+    return {n: [turn[n] for turn in turns] for n in workers}
 
 
 def _warm_up(tiny: str) -> None:
