@@ -30,12 +30,13 @@ type Sink = Callable[[Box, NDArray[Any]], None]
 
 
 class Spare:
-    """Memory that finished tasks leave to the next; stays behind when it is pickled.
+    """Memory that finished tasks leave to the next, and what constant pixels became; stays behind when it is pickled.
 
     Fresh memory costs the system as much time as decoding into it.
     """
 
     def __init__(self) -> None:
+        self.known: dict[int, Known] = {}
         self.sets: list[dict[int, NDArray[Any]]] = []
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -170,7 +171,7 @@ class Walk:
         self.bytes_written = dict.fromkeys(self.units, 0)
         self.write_s = dict.fromkeys(self.units, 0.0)
         self.stale: list[tuple[int, Box]] = []
-        self.known: dict[int, Known] = {k: {} for k in self.units}
+        self.known = {k: work.spare.known.setdefault(k, {}) for k in self.units}
         self.buffers = buffers
 
     def record(self) -> Record:

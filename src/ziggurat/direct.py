@@ -103,11 +103,15 @@ class Direct:
         """
         with self._lent() as (spare, get):
             room = spare if room is None else room
+            ranges = [range(start // u, ceil_div(stop, u)) for (start, stop), u in zip(box, self.unit, strict=True)]
+            if isinstance(get, Files) and get.lacks(self._key, ranges):
+                # One value in all of the box is seen at once.
+                yield self._chunk(box, corner(box), None, room)
+                return
             cells = list(each_cell(box, self.unit))
             if self.index is None and take and self.calls is not None and isinstance(get, Files):
-                n_cells, (cells, missing) = len(cells), self._left(take, self.calls, get, cells, room)
-                # One value in all of the box is seen at once.
-                for unit in [box] if len(missing) == n_cells else missing:
+                cells, missing = self._left(take, self.calls, get, cells, room)
+                for unit in missing:
                     yield self._chunk(intersect(box, unit), corner(unit), None, room)
             for index, unit in cells:
                 wanted = intersect(box, unit)
@@ -228,10 +232,13 @@ class Direct:
     def write(self, box: Box, pixels: NDArray[Any]) -> None:
         """Set the whole write units of `box`; those that hold only fill are deleted."""
         origin = corner(box)
+        is_fill = not any(pixels.strides) and self._is_fill(pixels)
         for index, unit in each_cell(box, self.unit):
             key, part = self._key(index), intersect(box, unit)
             inside = pixels[slices(part, origin)]
-            if self.index is not None:
+            if is_fill:
+                data = None
+            elif self.index is not None:
                 data = self._encoded_shard(self.index, inside)
             elif (chunk := self._whole_chunk(inside)) is None:
                 data = None
@@ -270,6 +277,8 @@ class Direct:
         first = pixels[(0,) * pixels.ndim]
         if first != self.fill and first == first:
             return False
+        if pixels.size == 1 and pixels.dtype.kind in "biu":
+            return True
         return NDBuffer.from_ndarray_like(cast("Any", pixels)).all_equal(self.fill)
 
     def _key(self, index: Shape) -> str:

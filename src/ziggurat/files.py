@@ -1,12 +1,14 @@
 """Reads the files of a local store without going through it, into memory that is there already."""
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from io import FileIO
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ziggurat.counted import Requests
+from ziggurat.counted import Requests, is_missing
 from ziggurat.grid import Shape
 
 __all__ = ["Files"]
@@ -45,6 +47,25 @@ class Files:
                 if done == len(self.room):
                     self.room = np.concatenate([self.room, np.empty_like(self.room)])
         return self.room[:done]
+
+    def lacks(self, key: Callable[[Shape], str], ranges: Sequence[range]) -> bool:
+        """Say whether surely none of several objects is there: those at the `key` of each index in `ranges`.
+
+        Then they count as if each had been asked for. Most of a sparse image lies in directories that are not there:
+        one look at those is all that a row of objects takes. Where anything is there, they are yet to be read.
+        """
+        n = math.prod(map(len, ranges))
+        if n < 2:
+            return False
+        there = ""
+        for row in product(*ranges[:-1]):
+            directory = f"{self.root}/{key((*row, ranges[-1][0]))}".rpartition("/")[0]
+            if directory == there or not is_missing(directory):
+                there = directory
+                if not all(is_missing(f"{self.root}/{key((*row, i))}") for i in ranges[-1]):
+                    return False
+        self.requests.add(gets=n)
+        return True
 
     def stretch(self, key: str, batch: Sequence[tuple[int, int, Shape]]) -> Iterator[tuple[Shape, NDArray[np.uint8]]]:
         """Yield the bytes of chunks of a shard, from all that lies between the first and the last of them."""
