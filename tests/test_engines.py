@@ -9,6 +9,7 @@ from math import inf
 
 import dask
 import pytest
+import zarr
 from zarr.storage import LocalStore, MemoryStore
 
 import ziggurat as zg
@@ -285,3 +286,26 @@ def test_memory_is_refused_before_anything_happens(two_workers):
     make_image(store)
     with pytest.raises(zg.errors.StoreError, match="memory of this process"):
         zg.consolidate(opened(store), mode="dask", client=two_workers)
+
+
+@pytest.mark.parametrize(
+    ("n_tasks", "wanted", "asked"), [(100, 1, {}), (300, 3, {}), (1024, 4, {}), (300, 1, {"chunksize": 1})]
+)
+def test_threads_are_given_few_small_tasks_at_once(n_tasks, wanted, asked, monkeypatch):
+    import dask.local
+
+    given, run = [], dask.local.batch_execute_tasks
+    monkeypatch.setattr(dask.local, "batch_execute_tasks", lambda it: given.append(len(it)) or run(it))
+    monkeypatch.setattr("ziggurat.stages.ONE_TASK_BYTES", 0)
+    monkeypatch.setattr(zg.get_config().dask, "write_block_max_bytes", 4)
+    group = zarr.create_group(MemoryStore())
+    arrays = [
+        group.create_array(str(k), shape=(n,), chunks=(4,), dtype="u1")
+        for k, n in enumerate((8 * n_tasks, 4 * n_tasks))
+    ]
+    arrays[0][...] = 1
+    done = []
+    with dask.config.set(scheduler="threads", num_workers=2, **asked):
+        zg.consolidate(arrays, mode="dask", progress=lambda e: done.append(e) if isinstance(e, TaskDone) else None)
+    assert len(done) == n_tasks and max(given) == wanted
+    assert (arrays[1][...] == 1).all()

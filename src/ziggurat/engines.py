@@ -32,6 +32,9 @@ __all__ = [
     "write_patch",
 ]
 
+HANDED_OVER = 4
+"""Tasks that a thread is given at once, at most: an error is heard of when those with it are done."""
+
 
 def run_here(work: Work, plan: Plan, told: Told, wanted: Wanted = every) -> list[Record]:
     """Run the `wanted` tasks in threads of this process, one stage after the other."""
@@ -159,9 +162,12 @@ def run_dask(work: Work, plan: Plan, scheduler: Scheduler, told: Told, wanted: W
     def run(work: Work, task: Task, needed: list[Any]) -> Record:
         return run_task(work, task, partial(_pulse, stop, told))
 
-    with ThreadPoolExecutor(_n_threads()) as pool:
+    n_threads = _n_threads()
+    # Handing over a task takes longer than one of an empty block; few at once leave no thread without work at the end.
+    at_once = dask.config.get("chunksize", min(HANDED_OVER, 1 + plan.n_tasks // (64 * n_threads)))
+    with ThreadPoolExecutor(n_threads) as pool:
         try:
-            return _run_local(partial(scheduler.get, pool=pool), work, plan, told, wanted, run)
+            return _run_local(partial(scheduler.get, pool=pool, chunksize=at_once), work, plan, told, wanted, run)
         except BaseException:
             stop.set()
             raise
