@@ -28,6 +28,7 @@ class Tell:
         self.note: Callable[[Record], None] | None = None
         self.started_s = time.monotonic()
         self.level = min(1, len(plan.levels) - 1)
+        self.n_units_total = plan.n_units
         self.n_units = self.n_bytes = self.n_tasks = 0
         self._lock = Lock()
         self._running: dict[_Key, Record] = {}
@@ -91,7 +92,7 @@ class Tell:
         return f"{self.plan.where}: {units} were done after {self.elapsed_s:.1f} s; {rest}"
 
     def _progress(self) -> tuple[int, int, int, int, float]:
-        return self.level + self.plan.base, self.n_units, self.plan.n_units, self.n_bytes, self.elapsed_s
+        return self.level + self.plan.base, self.n_units, self.n_units_total, self.n_bytes, self.elapsed_s
 
 
 def _n_bytes(record: Record) -> int:
