@@ -38,6 +38,7 @@ OWNERS = {
             "runtime",
             "sidecar",
             "store",
+            "storing",
             "codecs",
             "direct",
             "handle",

@@ -8,16 +8,15 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain, compress
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from zarr.abc.store import RangeByteRequest, SuffixByteRequest
 from zarr.buffer import default_buffer_prototype
-from zarr.buffer.cpu import Buffer, NDBuffer
 
 from ziggurat import _codes
-from ziggurat.boxes import Box, corner, intersect, of_shape, shape_of, slices
+from ziggurat.boxes import Box, corner, intersect, shape_of, slices
 from ziggurat.chunkgrid import rectilinear_sizes
 from ziggurat.codecs import ChunkCodec
 from ziggurat.counted import local_root
@@ -27,7 +26,7 @@ from ziggurat.files import Files
 from ziggurat.grid import SHARD_READ_BYTES, Shape, ceil_div, each_cell
 from ziggurat.runtime import is_synchronous
 from ziggurat.shards import MISSING, ShardIndex, located, stretches
-from ziggurat.storing import FileWriter
+from ziggurat.storing import UnitWriter, fill_of
 
 if TYPE_CHECKING:
     import zarr
@@ -53,9 +52,9 @@ class Direct:
         self.chunk: Shape = array.chunks
         self.unit: Shape = array.shards or array.chunks
         self.unit_bytes = math.prod(self.unit) * array.dtype.itemsize
-        self.fill = array.dtype.type(0) if array.fill_value is None else array.fill_value
+        self.fill = fill_of(array)
         self.prototype = default_buffer_prototype()
-        self.writer = None if index else FileWriter.of(local_root(array.store), codec)
+        self._writer = UnitWriter(array, codec, index, self._key)
         self._spare: list[tuple[NDArray[np.uint8], Get]] = []
 
     @classmethod
@@ -231,55 +230,7 @@ class Direct:
 
     def write(self, box: Box, pixels: NDArray[Any]) -> None:
         """Set the whole write units of `box`; those that hold only fill are deleted."""
-        origin = corner(box)
-        is_fill = not any(pixels.strides) and self._is_fill(pixels)
-        for index, unit in each_cell(box, self.unit):
-            key, part = self._key(index), intersect(box, unit)
-            inside = pixels[slices(part, origin)]
-            if is_fill:
-                data = None
-            elif self.index is not None:
-                data = self._encoded_shard(self.index, inside)
-            elif (chunk := self._whole_chunk(inside)) is None:
-                data = None
-            elif self.writer and self.writer.put(key, chunk):
-                continue
-            else:
-                data = self.codec.encode(chunk)
-            if data is None:
-                self.store.delete_sync(key)
-            else:
-                self.store.set_sync(key, Buffer.from_bytes(data))
-
-    def _encoded_shard(self, index: ShardIndex, pixels: NDArray[Any]) -> bytes | None:
-        """Return the bytes of a shard, None where it holds only fill."""
-        chunks = {}
-        for cell, box in each_cell(of_shape(pixels.shape), self.chunk):
-            chunk = self._whole_chunk(pixels[slices(box)])
-            if chunk is not None:
-                chunks[cell] = self.codec.encode(chunk)
-        return b"".join(index.pack(chunks)) if chunks else None
-
-    def _whole_chunk(self, pixels: NDArray[Any]) -> NDArray[Any] | None:
-        """Return the pixels of a chunk with those beyond the array, None where it holds only fill."""
-        if self._is_fill(pixels):
-            return None
-        if pixels.shape == self.chunk:
-            return pixels
-        padded = np.full(self.chunk, self.fill, self.array.dtype)
-        padded[tuple(map(slice, pixels.shape))] = pixels
-        return padded
-
-    def _is_fill(self, pixels: NDArray[Any]) -> bool:
-        """Say whether all pixels are fill, as zarr does: by bits where it is zero, and NaN is NaN."""
-        if not any(pixels.strides):  # one pixel, seen in many places
-            pixels = pixels[(slice(1),) * pixels.ndim]
-        first = pixels[(0,) * pixels.ndim]
-        if first != self.fill and first == first:
-            return False
-        if pixels.size == 1 and pixels.dtype.kind in "biu":
-            return True
-        return NDBuffer.from_ndarray_like(cast("Any", pixels)).all_equal(self.fill)
+        self._writer.write(box, pixels)
 
     def _key(self, index: Shape) -> str:
         return self.prefix + self.array.metadata.encode_chunk_key(index)

@@ -1,29 +1,120 @@
-"""Puts chunks into the files of a local store: encoded and written in one compiled call, without Python in between."""
+"""Encodes write units and stores them: those that are files of a local store in one compiled call each."""
 
 import ctypes
 import functools
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numcodecs
 import numcodecs.blosc
 import numcodecs.zstd
 import numpy as np
 from numpy.typing import NDArray
+from zarr.buffer.cpu import Buffer, NDBuffer
 
 from ziggurat._codes import BLOSC, RAW, ZSTD
 from ziggurat._hot import address
+from ziggurat.boxes import Box, corner, intersect, of_shape, slices
 from ziggurat.codecs import ChunkCodec
-from ziggurat.counted import Requests
+from ziggurat.counted import Requests, local_root
 from ziggurat.encoded import addresses, compiled
+from ziggurat.grid import Shape, each_cell
+from ziggurat.shards import ShardIndex
 
-__all__ = ["FileWriter"]
+if TYPE_CHECKING:
+    import zarr
+
+__all__ = ["FileWriter", "UnitWriter", "fill_of"]
 
 NEW_FILE_MODE = 0o666
 """What Python opens new files with; the process's mask takes away from it."""
+
+
+class UnitWriter:
+    """Encodes write units and puts them into the store of one array: a local one straight, any other through zarr.
+
+    Parameters
+    ----------
+    array : zarr.Array
+        The array, on a synchronous store.
+    codec, index : ChunkCodec, ShardIndex
+        The way of its chunks, and of its shards if it has such.
+    key : callable
+        Returns the key of a unit, given its grid index.
+    """
+
+    def __init__(
+        self, array: "zarr.Array[Any]", codec: ChunkCodec, index: ShardIndex | None, key: Callable[[Shape], str]
+    ) -> None:
+        self.array = array
+        self.codec = codec
+        self.index = index
+        self.key = key
+        self.store: Any = array.store
+        self.chunk: Shape = array.chunks
+        self.unit: Shape = array.shards or array.chunks
+        self.fill = fill_of(array)
+        self.files = None if index else FileWriter.of(local_root(array.store), codec)
+
+    def write(self, box: Box, pixels: NDArray[Any]) -> None:
+        """Set the whole write units of `box`; those that hold only fill are deleted."""
+        origin = corner(box)
+        is_fill = not any(pixels.strides) and self._is_fill(pixels)
+        for index, unit in each_cell(box, self.unit):
+            key, part = self.key(index), intersect(box, unit)
+            inside = pixels[slices(part, origin)]
+            if is_fill:
+                data = None
+            elif self.index is not None:
+                data = self._encoded_shard(self.index, inside)
+            elif (chunk := self._whole_chunk(inside)) is None:
+                data = None
+            elif self.files and self.files.put(key, chunk):
+                continue
+            else:
+                data = self.codec.encode(chunk)
+            if data is None:
+                self.store.delete_sync(key)
+            else:
+                self.store.set_sync(key, Buffer.from_bytes(data))
+
+    def _encoded_shard(self, index: ShardIndex, pixels: NDArray[Any]) -> bytes | None:
+        """Return the bytes of a shard, None where it holds only fill."""
+        chunks = {}
+        for cell, box in each_cell(of_shape(pixels.shape), self.chunk):
+            chunk = self._whole_chunk(pixels[slices(box)])
+            if chunk is not None:
+                chunks[cell] = self.codec.encode(chunk)
+        return b"".join(index.pack(chunks)) if chunks else None
+
+    def _whole_chunk(self, pixels: NDArray[Any]) -> NDArray[Any] | None:
+        """Return the pixels of a chunk with those beyond the array, None where it holds only fill."""
+        if self._is_fill(pixels):
+            return None
+        if pixels.shape == self.chunk:
+            return pixels
+        padded = np.full(self.chunk, self.fill, self.array.dtype)
+        padded[tuple(map(slice, pixels.shape))] = pixels
+        return padded
+
+    def _is_fill(self, pixels: NDArray[Any]) -> bool:
+        """Say whether all pixels are fill, as zarr does: by bits where it is zero, and NaN is NaN."""
+        if not any(pixels.strides):  # one pixel, seen in many places
+            pixels = pixels[(slice(1),) * pixels.ndim]
+        first = pixels[(0,) * pixels.ndim]
+        if first != self.fill and first == first:
+            return False
+        if pixels.size == 1 and pixels.dtype.kind in "biu":
+            return True
+        return NDBuffer.from_ndarray_like(cast("Any", pixels)).all_equal(self.fill)
+
+
+def fill_of(array: "zarr.Array[Any]") -> Any:
+    """Return the pixel that stands for what is not stored."""
+    return array.dtype.type(0) if array.fill_value is None else array.fill_value
 
 
 class FileWriter:
