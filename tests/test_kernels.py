@@ -139,6 +139,15 @@ def test_compiled_loops_equal_numpy_on_long_rows(method):
             same(*both_paths(pixels, axes, method))
 
 
+@pytest.mark.parametrize("method", ["nearest", "stride"])
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_samples_are_the_same_with_the_loops_loaded(method, data):
+    """Stretched axes have no whole factor: the loops are not for them."""
+    edges, source, _, _ = data.draw(a_task(["u1", "u4", "f4"], [method], max_axes=3))
+    same(*both_paths(source, edges, method))
+
+
 def both_paths(source, edges, method):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernels, "_NUMBA_PAYS_BYTES", 2**62)

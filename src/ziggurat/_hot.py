@@ -91,7 +91,7 @@ class Walk(NamedTuple):
 def can(method: str, dtype: np.dtype[Any], edges: Edges, factors: Sequence[int]) -> bool:
     """Say whether there is a compiled loop for windows of `factors` pixels: of `edges`, or short ones at their end."""
     count, whole = math.prod(factors), [e.p for e in edges]
-    if IS_OFF:
+    if IS_OFF or not count:  # 0 stands for what is no whole number
         return False
     if method in ("nearest", "stride"):
         return dtype.itemsize <= 8 and sum(f > 1 for f in factors) <= 3
@@ -222,10 +222,10 @@ def _flat(a: Array, n: int, dtype: np.dtype[Any]) -> Array:
     """Return the memory from the first to the last pixel as one row: compiled once, for every layout."""
     if a.flags.c_contiguous:
         row = a.reshape(n)
-    elif isinstance(a.base, np.ndarray) and a.base.ndim == 1 and a.base.flags.c_contiguous and a.base.dtype == a.dtype:
+    elif isinstance(a.base, np.ndarray) and a.base.ndim == 1 and a.base.flags.c_contiguous:
         # Blocks lie in such rows, and their slices cost a tenth of `as_strided`, in which threads wait for each other.
-        start = (address(a) - address(a.base)) // a.itemsize
-        row = a.base[start : start + n]
+        start = address(a) - address(a.base)
+        row = a.base.view(np.uint8)[start : start + n * a.itemsize].view(a.dtype)
     else:
         row = np.lib.stride_tricks.as_strided(a, (n,), (a.itemsize,))
     return row.view(dtype)
