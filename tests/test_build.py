@@ -2,6 +2,7 @@
 
 import tracemalloc
 import warnings
+import weakref
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +18,7 @@ from zarr.storage import LocalStore, MemoryStore, ZipStore
 
 import ziggurat as zg
 from reference import reference
+from ziggurat.blocks import Block
 from ziggurat.errors import (
     DTypeError,
     GeometryError,
@@ -28,8 +30,10 @@ from ziggurat.errors import (
     StoreError,
 )
 from ziggurat.events import Finished, Progress
-from ziggurat.geometry import edges_from_factors
+from ziggurat.geometry import Stretch, edges_from_factors
+from ziggurat.steps import Step
 from ziggurat.testing import CountingStore, tree_hash
+from ziggurat.virtual import as_source
 
 RNG = np.random.default_rng(5)
 CYX = RNG.integers(0, 2**16, (2, 301, 547), "uint16")
@@ -46,6 +50,8 @@ def sources(pixels):
     yield "fortran", np.asfortranarray(pixels)
     yield "big-endian", pixels.astype(pixels.dtype.newbyteorder(">"))
     yield "dask", da.from_array(pixels, chunks=(1, 100, 137))
+    yield "dask, chunks as they are stored", da.from_array(pixels, chunks=(1, 64, 64))
+    yield "dask, column by column", da.from_array(pixels, chunks=(2, 64, 64)).map_blocks(np.asfortranarray)
     yield "dask, uneven", da.from_array(pixels, chunks=((1, 1), (7, 200, 94), (500, 47)))
     yield "zarr", zarr.array(pixels, chunks=(1, 64, 64), store=MemoryStore())
 
@@ -511,6 +517,73 @@ def test_memory_follows_the_plan_and_not_the_data(tmp_path):
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
     assert peak < promised + 8 * 2**20 < 16 * 2048 * 2048 * 2
+
+
+CHUNKS = {"a unit": (1, 256, 256), "less": (1, 128, 64), "more": (2, 512, 512), "all": (8, 1024, 1024)}
+
+
+@pytest.mark.parametrize("kind", ["dask", "numpy"])
+@pytest.mark.parametrize("shards", [None, (1, 512, 512)])
+@pytest.mark.parametrize("chunks", CHUNKS.values(), ids=CHUNKS)
+def test_chunks_are_held_one_at_a_time(tmp_path, chunks, shards, kind):
+    computed: list[weakref.ref] = []
+    alive: list[int] = []
+    events: list[Progress] = []
+
+    def compute(block_info):
+        if kind == "dask":
+            alive.append(sum(ref() is not None for ref in computed))
+        pixels = np.full(block_info[None]["chunk-shape"], 7, "u2")
+        pixels[..., ::3] = block_info[None]["chunk-location"][-1]
+        computed.append(weakref.ref(pixels))
+        return pixels
+
+    def build(name):
+        data = da.map_blocks(compute, chunks=da.core.normalize_chunks(chunks, (8, 1024, 1024)), dtype="u2", meta=meta)
+        options = {"axes": "zyx", "chunks": (1, 256, 256), "shards": shards, "mode": "dask", "progress": events.append}
+        zg.build(whole if kind == "numpy" else data, tmp_path / name, **options)
+        return events[-1].report.stages[0].peak_bytes
+
+    meta, whole = np.empty((0, 0, 0), "u2"), np.arange(8 * 1024 * 1024, dtype="u2").reshape(8, 1024, 1024)
+    with dask.config.set(scheduler="sync"):
+        build("first")  # Imports and compiles.
+        computed.clear()
+        alive.clear()
+        tracemalloc.start()
+        promised = build("second")
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    if kind == "dask":
+        assert len(computed) == np.prod([-(-n // c) for n, c in zip(whole.shape, chunks, strict=True)])
+        assert not any(alive)
+    assert peak < promised + 2**20
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_chunk_is_the_block_as_it_is(order):
+    pixels = np.asarray(RNG.integers(0, 99, (64, 64), "u2"), order=order)
+    data = da.map_blocks(lambda: pixels, chunks=((64,), (64,)), dtype="u2", meta=pixels)
+    source = as_source(data)
+    step = Step(source.level, source.level, (Stretch(64, 64),) * 2, "stride", lends=True)
+    block = Block(step, source.level.box, lambda shape: np.empty(shape, "u2"))
+    assert block.read(source) == pixels.nbytes
+    assert np.shares_memory(block.pixels, pixels) == (order == "C")  # the level above reads along rows
+    assert np.array_equal(block.pixels, pixels)
+    block.settle()
+    assert np.array_equal(block.pixels, pixels) and not np.shares_memory(block.pixels, pixels)
+
+
+def test_what_is_lent_is_promised_less(tmp_path):
+    def peak_bytes(data, **options):
+        zg.build(data, tmp_path / "a", axes="zyx", chunks=(1, 512, 512), mode="dask", overwrite=True, **options)
+        return events[-1].report.stages[0].peak_bytes
+
+    events: list[Progress] = []
+    pixels = np.zeros((70, 1024, 1024), "u2")
+    options = {"progress": events.append, "n_levels": 2}
+    even = peak_bytes(da.from_array(pixels, chunks=(1, 512, 512)), **options)
+    assert even < 0.6 * peak_bytes(da.from_array(pixels, chunks=(1, (300, 512, 212), 512)), **options)
+    assert even == peak_bytes(pixels, **options)
 
 
 @pytest.mark.parametrize("kind", ["numpy", "dask", "zarr"])

@@ -15,9 +15,9 @@ SOURCE = Path(ziggurat.__file__).parent
 ORDER = [
     *("errors", "text", "boxes", "geometry", "chunkaxis", "chunkgrid", "grid", "layout", "settings", "config"),
     *("_taps", "_codes", "_jit_chunks", "_jit", "_jit_ranks", "_jit_taps", "_generic", "_hot", "kernels"),
-    *("steps", "stages", "regions", "dirty", "forest", "gathering", "plan_face", "planning"),
+    *("steps", "peaks", "stages", "regions", "dirty", "forest", "gathering", "plan_face", "planning"),
     *("policy", "runtime", "watching", "counted", "remote", "retry", "store"),
-    *("codecs", "encoded", "shards", "files", "storing", "direct", "handle", "sidecar"),
+    *("rooms", "codecs", "encoded", "shards", "files", "storing", "direct", "handle", "sidecar"),
     *("blocks", "cascade", "tasks", "graph", "pulse", "cluster", "engines", "inmemory"),
     *("sources", "virtual", "mosaic", "streaming"),
     *("listing", "validation", "ngff", "geozarr", "metadata", "create", "provenance", "datatree"),
@@ -65,7 +65,7 @@ OWNERS = {
 
 PURE = [
     *("errors", "text", "boxes", "geometry", "chunkaxis", "chunkgrid", "grid", "layout"),
-    *("steps", "stages", "regions", "dirty", "forest", "gathering", "plan_face", "planning"),
+    *("steps", "peaks", "stages", "regions", "dirty", "forest", "gathering", "plan_face", "planning"),
 ]
 
 

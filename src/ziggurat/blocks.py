@@ -4,21 +4,26 @@ Sparse images are mostly chunks that are not stored. What is built from them is 
 neither kept, reduced nor encoded pixel by pixel.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ziggurat._codes import DONE, LEFT
-from ziggurat.boxes import Box, corner, intersect, is_empty, n_pixels, slices
+from ziggurat.boxes import Box, corner, intersect, is_empty, n_pixels, shape_of, slices
 from ziggurat.encoded import Encoded
+from ziggurat.grid import Shape
 from ziggurat.handle import Handle
 from ziggurat.kernels import chunk_loop, reduce
 from ziggurat.steps import Step
 
 __all__ = ["Block", "Known", "is_constant", "reduce_into"]
+
+type Room = Callable[[Shape], NDArray[Any]]
+"""Returns memory for pixels of a shape."""
 
 type Known = dict[bytes, NDArray[Any] | None]
 """What targets of constant pixels are, by the bytes of one pixel; None where they may differ."""
@@ -33,24 +38,48 @@ class Block:
         What leads to them.
     box : Box
         The targets.
-    room : array, of the shape of `box`
-        Where they are put, unless they are all one value.
+    room : array, of the shape of `box`, or what makes it
+        Where they are put, unless they are all one value, or lent.
     known : dict, optional
         What constant pixels became in other blocks of the level.
     """
 
-    def __init__(self, step: Step, box: Box, room: NDArray[Any], known: Known | None = None) -> None:
+    def __init__(self, step: Step, box: Box, room: NDArray[Any] | Room, known: Known | None = None) -> None:
         self.step = step
         self.box = box
-        self.room = room
+        self._room = room
+        self._lent: NDArray[Any] | None = None
         self.value: NDArray[Any] | None = None
         self._known: Known = {} if known is None else known
         self._is_filled = False
 
     @property
+    def room(self) -> NDArray[Any]:
+        """Where the pixels are put."""
+        if callable(self._room):
+            self._room = self._room(shape_of(self.box))
+        return self._room
+
+    @property
     def pixels(self) -> NDArray[Any]:
         """The pixels; where all are one value, that value seen in many places."""
-        return self.room if self.value is None else np.broadcast_to(self.value, self.room.shape)
+        if self._lent is not None:
+            return self._lent
+        return self.room if self.value is None else np.broadcast_to(self.value, shape_of(self.box))
+
+    def _borrow(self, source: Any) -> int | None:
+        """Take pixels that `source` lends as they are, where the block is a copy; return their bytes, None for no such.
+
+        What does not lie row by row is copied after all: the level above would go through memory in leaps.
+        """
+        found = source.lent(self.box) if self.step.is_copy else None
+        if found is None:
+            return None
+        if is_constant(found) or all(a >= b for a, b in pairwise(found.strides)):
+            self._lent = found
+        else:
+            self.put(self.box, found, corner(self.box))
+        return 0 if is_constant(found) else int(found.nbytes)
 
     def receive(self, child: Box, pixels: NDArray[Any]) -> None:
         """Reduce a block of the level below, `child`; trailing pixels yield nothing."""
@@ -71,11 +100,15 @@ class Block:
         else:
             reduce_into(self.step, pixels, origin, box, place)
 
-    def read(self, source: Any) -> int:
-        """Reduce the chunks of `source` under the block one by one, each in the cache; return the bytes of pixels read.
+    def read(self, source: Any) -> int | None:
+        """Take what `source` lends, or reduce its chunks under the block one by one, each in the cache.
 
-        The step takes chunks, and `source` gives them.
+        Return the bytes of pixels read; None, and nothing is done, where neither can be.
         """
+        if (n_bytes := self._borrow(source)) is not None:
+            return n_bytes
+        if not (self.step.takes_chunks and source.gives_chunks):
+            return None
         n_bytes = 0
 
         def take(stored: Encoded) -> Sequence[int]:
@@ -90,6 +123,7 @@ class Block:
         for chunk, pixels in chunks(window):
             n_bytes += 0 if is_constant(pixels) else pixels.nbytes
             self.receive(chunk, pixels)
+            del pixels  # or it is held while the next one is computed
         return n_bytes
 
     def take(self, stored: Encoded) -> list[int]:
@@ -124,10 +158,13 @@ class Block:
         return self._known[key]
 
     def settle(self) -> None:
-        """Fill the room with the one value so far, if there is one: from now on they may differ."""
+        """Fill the room with the one value so far, or what was lent: from now on they may differ."""
         if self.value is not None:
             self.room[...] = self.value
             self.value = None
+        if self._lent is not None:
+            self.room[...] = self._lent
+            self._lent = None
         self._is_filled = True
 
 

@@ -27,6 +27,7 @@ from ziggurat.opening import Where
 from ziggurat.planning import Plan, make_plan
 from ziggurat.pyramid import Pyramid
 from ziggurat.remote import Backend
+from ziggurat.runtime import is_synchronous
 from ziggurat.sources import ArraySource, DaskSource, Source
 from ziggurat.steps import Step
 from ziggurat.store import is_in_memory
@@ -202,7 +203,7 @@ def _check(
     client: Any,
 ) -> None:
     """Plan the work on an image of the same levels in memory: what cannot be done is refused before one is made."""
-    made, _ = _planned(given, new.rehearse(), new.layouts, nodata, mode)
+    made, _ = _planned(given, new.rehearse(), new.layouts, nodata, mode, is_synchronous(place.store))
     if made.mode == "dask":
         check_scheduler(made, client, is_in_memory(place.store))
 
@@ -213,17 +214,25 @@ def _planned(
     layouts: Sequence[Layout],
     nodata: float | int | None,
     mode: Literal["auto", "numpy", "dask"],
+    is_prompt: bool,
 ) -> tuple[Plan, Source]:
+    """Plan the work, and return what it reads; a store that `is_prompt` can as well be given one unit at a time."""
     source = given.source(pyramid.levels[0].clipped_unit, pyramid.settings)
     levels = (replace(source.level, name="data"), *pyramid.levels)
     allowed = limits()
     if isinstance(source, DaskSource):
         # A chunk is in memory whole as soon as a pixel of it is computed.
         allowed = replace(allowed, ceiling=max(allowed.ceiling, source.level.bytes_of(source.level.chunk)))
-    steps = [Step(levels[0], levels[1], tuple(Stretch(n, n) for n in given.shape), "stride")]
+    same = tuple(Stretch(n, n) for n in given.shape)
+    steps = [Step(levels[0], levels[1], same, "stride", lends=is_prompt and _lends(source))]
     for a, b, layout in zip(levels[1:], levels[2:], layouts[1:], strict=False):
         steps.append(Step(a, b, edges_from_factors(a.shape, b.shape, layout.step), pyramid.method, nodata))
     return make_plan(pyramid.where, levels, steps, mode, allowed), source
+
+
+def _lends(source: Source) -> bool:
+    """Say whether pixels come in memory of their own, chunk by chunk of one size."""
+    return isinstance(source, ArraySource) or (isinstance(source, DaskSource) and source.is_even)
 
 
 def _building(
@@ -233,7 +242,7 @@ def _building(
     nodata: float | int | None,
     mode: Literal["auto", "numpy", "dask"],
 ) -> Building:
-    made, source = _planned(given, pyramid, layouts, nodata, mode)
+    made, source = _planned(given, pyramid, layouts, nodata, mode, is_synchronous(pyramid[0].store))
     if made.mode == "numpy" and isinstance(source, DaskSource):
         # All of it at once, on the active scheduler.
         source = ArraySource(np.asarray(given.data.compute()), source.level.unit, pyramid.settings)

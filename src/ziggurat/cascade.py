@@ -21,36 +21,13 @@ from ziggurat.grid import Level, Shape, cut_units, each_unit, grid_shape
 from ziggurat.handle import Handle
 from ziggurat.kernels import expect
 from ziggurat.planning import Task
+from ziggurat.rooms import Rooms, shared_rooms
 from ziggurat.stages import Stage
 from ziggurat.steps import Step
 
 __all__ = ["Record", "Sink", "Walk", "Work", "ignore", "n_units", "reading", "taken_requests"]
 
 type Sink = Callable[[Box, NDArray[Any]], None]
-
-
-class Spare:
-    """Memory that finished tasks leave to the next, and what constant pixels became; stays behind when it is pickled.
-
-    Fresh memory costs the system as much time as decoding into it.
-    """
-
-    def __init__(self) -> None:
-        self.known: dict[int, Known] = {}
-        self.sets: list[dict[int, NDArray[Any]]] = []
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Spare, ()
-
-    @contextmanager
-    def borrow(self) -> Iterator[dict[int, NDArray[Any]]]:
-        """Lend one buffer per level, to one task at a time."""
-        try:
-            buffers = self.sets.pop()
-        except IndexError:
-            buffers = {}
-        yield buffers
-        self.sets.append(buffers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +42,10 @@ class Work:
         The levels' arrays, finest first.
     act : {"write", "compare", "repair"}
         What is done with finished units: written, compared with what is stored, or written where they differ.
-    spare : Spare
+    rooms : Rooms
         Memory of finished tasks, for the next ones in this process.
+    known : dict
+        What constant pixels became, by level.
     pulse_s : float
         Seconds between two messages, at least, in which a task on another machine tells how far it is.
     n_bytes : int
@@ -77,7 +56,8 @@ class Work:
     stages: tuple[Stage, ...]
     handles: tuple[Handle, ...]
     act: Literal["write", "compare", "repair"] = "write"
-    spare: "Spare" = field(default_factory=lambda: Spare(), repr=False, compare=False)
+    rooms: Rooms = field(default_factory=shared_rooms, repr=False, compare=False)
+    known: dict[int, Known] = field(default_factory=dict, repr=False, compare=False)
     pulse_s: float = 1.0
     n_bytes: int = 0
 
@@ -156,7 +136,6 @@ class Walk:
         self,
         work: Work,
         task: Task,
-        buffers: dict[int, NDArray[Any]],
         retries: Sequence[str],
         pulse: Callable[[Record], None],
     ) -> None:
@@ -171,8 +150,8 @@ class Walk:
         self.bytes_written = dict.fromkeys(self.units, 0)
         self.write_s = dict.fromkeys(self.units, 0.0)
         self.stale: list[tuple[int, Box]] = []
-        self.known = {k: work.spare.known.setdefault(k, {}) for k in self.units}
-        self.buffers = buffers
+        self.known = {k: work.known.setdefault(k, {}) for k in self.units}
+        self.rooms: dict[int, NDArray[np.uint8]] = {}
 
     def record(self) -> Record:
         """Return what was done so far."""
@@ -184,20 +163,26 @@ class Walk:
         """Build the blocks of level `k` in `box`; `sink` gets each block's box and pixels."""
         step = self.work.steps[k - 1]
         for target in cut_units(box, step.target, self.stage.blocks[k - self.stage.first]):
-            block = Block(step, target, self.memory(k, shape_of(target)), self.known[k])
+            block = Block(step, target, lambda shape: self.memory(k, shape), self.known[k])
             if k == self.stage.first:
                 self.read(block)
             else:
                 self.build(k - 1, own(step.edges, target), block.receive)
             self.write(k, target, block.pixels)
             sink(target, block.pixels)
+            del block  # what it was lent is not held while the next one is read
 
     def memory(self, k: int, shape: Shape) -> NDArray[Any]:
         """Return room for pixels of level `k`, the same each time: a block is done when its level's next begins."""
-        size, dtype = math.prod(shape), self.work.handles[k].dtype
-        if k not in self.buffers or self.buffers[k].size < size:
-            self.buffers[k] = np.empty(size, dtype)
-        return self.buffers[k][:size].reshape(shape)
+        n_bytes = self.work.handles[k].level.bytes_of(shape)
+        if k not in self.rooms or self.rooms[k].nbytes < n_bytes:
+            self.rooms[k] = self.work.rooms.take(n_bytes)
+        return self.rooms[k][:n_bytes].view(self.work.handles[k].dtype).reshape(shape)
+
+    def leave(self) -> None:
+        """Let other tasks have the memory."""
+        for room in self.rooms.values():
+            self.work.rooms.give(room)
 
     def read(self, block: Block) -> None:
         """Compute a block of the first level from the stage's source."""
@@ -206,8 +191,8 @@ class Walk:
             self._read_pieces(source, step, block)
 
     def _read_pieces(self, source: Handle, step: Step, block: Block) -> None:
-        if step.takes_chunks and source.gives_chunks:
-            self.bytes_read += block.read(source)
+        if (n_bytes := block.read(source)) is not None:
+            self.bytes_read += n_bytes
             return
         for piece in cut(block.box, self.stage.piece):
             window = step.window(piece)

@@ -24,6 +24,7 @@ from ziggurat.encoded import Calls, Encoded, Take, calls_of, compiled
 from ziggurat.errors import first_of
 from ziggurat.files import Files
 from ziggurat.grid import SHARD_READ_BYTES, Shape, ceil_div, each_cell
+from ziggurat.rooms import shared_rooms
 from ziggurat.runtime import is_synchronous
 from ziggurat.shards import MISSING, ShardIndex, located, stretches
 from ziggurat.storing import UnitWriter, fill_of
@@ -55,7 +56,11 @@ class Direct:
         self.fill = fill_of(array)
         self.prototype = default_buffer_prototype()
         self._writer = UnitWriter(array, codec, index, self._key)
-        self._spare: list[tuple[NDArray[np.uint8], Get]] = []
+        self.rooms = shared_rooms()
+        self.local = local_root(self.store)
+        most = max(self.codec.n_bytes, min(self.unit_bytes, SHARD_READ_BYTES) + (index.n_bytes if index else 0))
+        # Codecs add little to what they cannot make smaller.
+        self.encoded_bytes = most + most // 16 + 1024
 
     @classmethod
     def of(cls, array: "zarr.Array[Any]") -> "Direct | None":
@@ -83,13 +88,14 @@ class Direct:
     def _load(self, box: Box, room: NDArray[np.uint8]) -> bool:
         """Read and decode a whole chunk in one compiled call; say whether that was done."""
         load = compiled("loading")
-        with self._lent() as (_, get):
-            if load is None or self.calls is None or not isinstance(get, Files):
-                return False
-            index = tuple(start // c for (start, _), c in zip(box, self.chunk, strict=True))
-            stored = Encoded.files(self.codec, self.calls, [box], [f"{get.root}/{self._key(index)}"], get.room, room)
-            is_done = load((stored.calls, stored.spans, stored.data, np.full(1, _codes.LEFT, np.uint8)), 0, room)
-            get.requests.add(gets=int(is_done))
+        if load is None or self.calls is None or self.local is None:
+            return False
+        (root, requests), data = self.local, self.rooms.take(self.encoded_bytes)
+        index = tuple(start // c for (start, _), c in zip(box, self.chunk, strict=True))
+        stored = Encoded.files(self.codec, self.calls, [box], [f"{root}/{self._key(index)}"], data, room)
+        is_done = load((stored.calls, stored.spans, data, np.full(1, _codes.LEFT, np.uint8)), 0, room)
+        self.rooms.give(data)
+        requests.add(gets=int(is_done))
         return is_done
 
     def chunks(
@@ -239,20 +245,15 @@ class Direct:
     def _lent(self) -> Iterator[tuple[NDArray[np.uint8], Get]]:
         """Lend room for a decoded chunk, and what gets whole objects: the next one takes the memory of the one before.
 
-        To one reader at a time, and then to the next: fresh memory costs as much as decoding into it.
+        To one reader at a time, and then to the next.
         """
+        room = self.rooms.take(self.codec.n_bytes)
+        files = Files(*self.local, self.rooms.take(self.encoded_bytes)) if self.local else None
         try:
-            lent = self._spare.pop()
-        except IndexError:
-            found = local_root(self.store)
-            most = max(
-                self.codec.n_bytes, min(self.unit_bytes, SHARD_READ_BYTES) + (self.index.n_bytes if self.index else 0)
-            )
-            lent = np.empty(self.codec.n_bytes, np.uint8), Files(*found, most) if found else self._get
-        try:
-            yield lent
+            yield room[: self.codec.n_bytes], files or self._get
         finally:
-            self._spare.append(lent)
+            for each in [room] if files is None else [room, files.room]:
+                self.rooms.give(each)
 
     def _get(self, key: str, byte_range: Any = None) -> NDArray[np.uint8] | None:
         found = self.store.get_sync(key, prototype=self.prototype, byte_range=byte_range)

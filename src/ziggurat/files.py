@@ -23,15 +23,14 @@ class Files:
         The directory of the store.
     requests : Requests
         Where reads are counted.
-    n_bytes : int
-        Of the largest object before it was encoded; what is larger all the same is given more room.
+    room : array of uint8
+        Where they are read to; what is larger is given more.
     """
 
-    def __init__(self, root: str, requests: Requests, n_bytes: int) -> None:
+    def __init__(self, root: str, requests: Requests, room: NDArray[np.uint8]) -> None:
         self.root = root
         self.requests = requests
-        # Codecs add little to what they cannot make smaller.
-        self.room = np.empty(n_bytes + n_bytes // 16 + 1024, np.uint8)
+        self.room = room
 
     def __call__(self, key: str) -> NDArray[np.uint8] | None:
         """Return the bytes of the object at `key`, None where there is none; the next call overwrites them."""

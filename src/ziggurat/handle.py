@@ -108,6 +108,9 @@ class Handle:
         parts = zip(np.split(found, ends[:-1]), boxes, strict=True)
         return [part.reshape(shape_of(box)) for part, box in parts]
 
+    def lent(self, box: Box) -> NDArray[Any] | None:
+        """Return nothing: the memory that chunks are decoded into is used again."""
+
     @property
     def gives_chunks(self) -> bool:
         """Whether `chunks` works: chunks can be decoded in this thread, one by one."""

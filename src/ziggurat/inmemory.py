@@ -95,7 +95,7 @@ def _build_level(
         with counted_retries() as retries:
             if source is None:
                 block = Block(step, box, pixels)
-                n_read = block.read(work.handles[k - 1])
+                n_read = block.read(work.handles[k - 1]) or 0
                 block.settle()
             else:
                 reduce_into(step, source, (0,) * source.ndim, box, pixels)

@@ -32,6 +32,10 @@ class Source(Protocol):
         """Whether it is read chunk by chunk."""
         ...
 
+    def lent(self, box: Box) -> NDArray[Any] | None:
+        """Return the pixels of `box`, in native byte order, where they lie together in memory that stays as it is."""
+        ...
+
     def chunks(self, box: Box) -> Iterator[tuple[Box, NDArray[Any]]]:
         """Yield the pixels of `box` chunk by chunk, in native byte order."""
         ...
@@ -65,6 +69,10 @@ class ArraySource:
         """Return the pixels of `box`, in native byte order."""
         return np.asarray(self.pixels[slices(box)]).astype(self.dtype, copy=False)
 
+    def lent(self, box: Box) -> NDArray[Any] | None:
+        """Return the pixels of `box`, in native byte order."""
+        return self.read(box)
+
     def chunks(self, box: Box) -> Iterator[tuple[Box, NDArray[Any]]]:
         """Yield the pixels of `box`."""
         yield box, self.read(box)
@@ -77,6 +85,11 @@ class DaskSource:
     ----------
     array : dask array
         The pixels, in chunks of any sizes; all of a chunk is computed when a pixel of it is read.
+
+    Attributes
+    ----------
+    is_even : bool
+        Whether all chunks are of one size, but for the last ones.
     """
 
     gives_chunks = True
@@ -89,6 +102,7 @@ class DaskSource:
         self.graph: Mapping[Any, Any] = dict(array.__dask_graph__())
         self.name = array.name
         self.starts = tuple(_starts(sizes) for sizes in array.chunks)
+        self.is_even = all({*sizes[:-1]} <= {max(sizes)} for sizes in array.chunks)
         chunk = tuple(max(1, *sizes) for sizes in array.chunks)
         self.level = Level("data", array.shape, array.dtype, chunk, chunk)
         self.dtype = self.level.native
@@ -98,15 +112,30 @@ class DaskSource:
         pixels = np.empty(shape_of(box), self.dtype)
         for part, chunk in self.chunks(box):
             pixels[slices(part, corner(box))] = chunk
+            del chunk
         return pixels
 
+    def lent(self, box: Box) -> NDArray[Any] | None:
+        """Return the pixels of `box`, in native byte order, where one chunk holds them."""
+        met = self._met(box)
+        return self._computed(box, met[0]) if len(met) == 1 else None
+
     def chunks(self, box: Box) -> Iterator[tuple[Box, NDArray[Any]]]:
-        """Yield the pixels of `box` chunk by chunk, in native byte order."""
-        for index in product(*(_touched(s, *ab) for s, ab in zip(self.starts, box, strict=True))):
+        """Yield the pixels of `box` chunk by chunk, in native byte order; none is kept while the next is computed."""
+        for index in self._met(box):
             where = tuple((s[i], s[i + 1]) for s, i in zip(self.starts, index, strict=True))
             part = intersect(box, where)
-            pixels = np.asarray(self._compute((self.name, *index)))[slices(part, corner(where))]
-            yield part, pixels.astype(self.dtype, copy=False)
+            yield part, self._computed(part, index)
+
+    def _met(self, box: Box) -> list[Shape]:
+        """Return the index of each chunk that `box` meets."""
+        return list(product(*(_touched(s, *ab) for s, ab in zip(self.starts, box, strict=True))))
+
+    def _computed(self, part: Box, index: Shape) -> NDArray[Any]:
+        """Return the pixels of a `part` of a chunk."""
+        first = [s[i] for s, i in zip(self.starts, index, strict=True)]
+        pixels = np.asarray(self._compute((self.name, *index)))[slices(part, first)]
+        return pixels.astype(self.dtype, copy=False)
 
     def _compute(self, key: tuple[Any, ...]) -> Any:
         from dask.local import get_sync

@@ -19,7 +19,7 @@ from ziggurat.chunkaxis import ChunkAxis
 from ziggurat.chunkgrid import ChunkGrid
 from ziggurat.geometry import Edge, own
 from ziggurat.grid import Level, Shape, ceil_div, grid_shape, round_up, write_block
-from ziggurat.kernels import scratch_bytes
+from ziggurat.peaks import peak_bytes
 from ziggurat.steps import Step
 
 __all__ = ["Stage", "plan_stage", "source_box"]
@@ -35,6 +35,10 @@ MIN_BLOCKS = 64
 
 CEILINGS = 8
 """How many ceilings a task may hold where grids do not nest, to decode less."""
+
+
+LENT_BYTES = 2 << 20
+"""Bytes of a block up to which chunks that are lent are copied together: each block takes time, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +111,10 @@ def plan_stage(steps: Sequence[Step], first: int, ceiling: int, tasks_left: int)
     else:
         layout = _nested(run, ceiling, tasks_left) or _overlapping(run[0], ceiling)
     run = run[: len(layout.blocks)]
-    writes = tuple(write_block(s.target, b, ceiling) for s, b in zip(run, layout.blocks, strict=True))
     step, grid = _tasks(run[-1].target, layout.blocks[-1], tasks_left)
-    peak = _peak_bytes(run, layout, writes)
+    layout = _lean(run, layout)
+    writes = tuple(write_block(s.target, b, ceiling) for s, b in zip(run, layout.blocks, strict=True))
+    peak = peak_bytes(run, layout.blocks, layout.piece, writes)
     decodes = math.prod(_decodes(run[0], layout, i) for i in range(len(grid)))
     return Stage(first, first + len(run) - 1, layout.blocks, writes, layout.piece, step, grid, peak, decodes)
 
@@ -233,6 +238,18 @@ def _chunk_targets(step: Step, limit: Shape, ceiling: int) -> Shape:
     return piece
 
 
+def _lean(run: Sequence[Step], layout: _Layout) -> _Layout:
+    """Cut the first level's blocks to what one chunk yields where the source lends it, or to some small ones."""
+    is_cut = run[0].source.is_regular and run[0].target.is_regular and not any(h for s in run[1:2] for h in s.halos)
+    if not (run[0].lends and is_cut):
+        return layout
+    block = tuple(map(min, layout.blocks[0], _alignments(run[:2])[0]))
+    for axis in reversed(range(len(block))):
+        while block[axis] < layout.blocks[0][axis] and 2 * run[0].target.bytes_of(block) <= LENT_BYTES:
+            block = _grow(block, axis, layout.blocks[0][axis])
+    return _Layout((block, *layout.blocks[1:]), tuple(map(min, layout.piece, block)))
+
+
 def _overlapping(step: Step, ceiling: int) -> _Layout:
     """Start from one write unit and grow the axis with most repeated decodes while two windows and the block fit."""
     layout = _overlap(step, step.target.clipped_unit, ceiling)
@@ -278,20 +295,3 @@ def _tasks(level: Level, block: Shape, tasks_left: int) -> tuple[Shape, Shape]:
         axis = min(axes, key=lambda i: (step[i] // block[i], -grid[i]))
         step = (*step[:axis], 2 * step[axis], *step[axis + 1 :])
     return step, grid
-
-
-def _peak_bytes(run: Sequence[Step], layout: _Layout, writes: Sequence[Shape]) -> int:
-    """Two source pieces, the blocks, the larger of reading and writing, and the kernels' scratch; in bytes."""
-    source = run[0].source
-    piece = run[0].window_bytes(layout.piece)
-    blocks = [s.target.bytes_of(b) for s, b in zip(run, layout.blocks, strict=True)]
-    read = max(piece + 2 * source.bytes_of(source.chunk), source.reader_bytes)
-    write = max(3 * s.target.bytes_of(s.target.unit) + s.target.bytes_of(w) for s, w in zip(run, writes, strict=True))
-    # What is reduced at once: a piece of the first level, what one block below yields of those above.
-    children = zip(run[1:], layout.blocks[:-1], strict=True)
-    yields = [tuple(ceil_div(b * e.q, e.p) for b, e in zip(block, s.edges, strict=True)) for s, block in children]
-    scratch = max(
-        scratch_bytes(s.method, s.edges, s.source.dtype, shape)
-        for s, shape in zip(run, [layout.piece, *yields], strict=True)
-    )
-    return 2 * piece + sum(blocks) + max(read, write) + scratch

@@ -12,18 +12,30 @@ __all__ = ["Step"]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What leads from one level to the next: the two levels, the geometry and the method."""
+    """What leads from one level to the next: the two levels, the geometry and the method.
+
+    Attributes
+    ----------
+    lends : bool
+        Whether the source hands over pixels of its own, one chunk at a time.
+    """
 
     source: Level
     target: Level
     edges: Edges
     method: str
     nodata: float | int | None = None
+    lends: bool = False
 
     @property
     def halos(self) -> Shape:
         """Source pixels read beyond the span, per axis."""
         return tuple(halo(self.method, e) for e in self.edges)
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether each target pixel is one source pixel."""
+        return all(e.is_identity for e in self.edges) and not any(self.halos)
 
     @property
     def takes_chunks(self) -> bool:

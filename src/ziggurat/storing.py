@@ -4,8 +4,7 @@ import ctypes
 import functools
 import os
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 import numcodecs
@@ -22,6 +21,7 @@ from ziggurat.codecs import ChunkCodec
 from ziggurat.counted import Requests, local_root
 from ziggurat.encoded import addresses, compiled
 from ziggurat.grid import Shape, each_cell
+from ziggurat.rooms import shared_rooms
 from ziggurat.shards import ShardIndex
 
 if TYPE_CHECKING:
@@ -130,7 +130,9 @@ class FileWriter:
         self._calls = calls
         self._owner = owner
         self._folders: set[str] = set()
-        self._spare: list[NDArray[np.uint8]] = []
+        self._rooms = shared_rooms()
+        # More than any codec makes of what it cannot make smaller.
+        self._encoded_bytes = codec.n_bytes + codec.n_bytes // 128 + 1024
 
     @classmethod
     def of(cls, place: tuple[str, Requests] | None, codec: ChunkCodec) -> "FileWriter | None":
@@ -166,21 +168,11 @@ class FileWriter:
             self._folders.add(folder)
         paths = np.frombuffer(os.fsencode(f"{path}\0{path}.{uuid.uuid4().hex}.partial\0"), np.uint8)
         first = address(paths)
-        with self._lent() as data:
-            done = store(self._calls, address(pixels), pixels.nbytes, data, first, first + len(os.fsencode(path)) + 1)
+        data = self._rooms.take(self._encoded_bytes)
+        done = store(self._calls, address(pixels), pixels.nbytes, data, first, first + len(os.fsencode(path)) + 1)
+        self._rooms.give(data)
         self.requests.add(sets=int(done))
-        return bool(done)
-
-    @contextmanager
-    def _lent(self) -> Iterator[NDArray[np.uint8]]:
-        """Lend memory for the bytes of a chunk, to one thread at a time: fresh memory costs as much as encoding."""
-        try:
-            data = self._spare.pop()
-        except IndexError:
-            # More than any codec makes of what it cannot make smaller.
-            data = np.empty(self.codec.n_bytes + self.codec.n_bytes // 128 + 1024, np.uint8)
-        yield data
-        self._spare.append(data)
+        return done
 
 
 @functools.cache

@@ -30,14 +30,15 @@ def run_task(work: Work, task: Task, pulse: Callable[[Record], None] = _go_on) -
     `pulse` is told before each block is written what was done so far, and raises where the work is to stop.
     """
     work.expect()
-    with zarr_settings(work.handles[0].settings), counted_retries() as retries, work.spare.borrow() as buffers:
-        walk = Walk(work, task, buffers, retries, pulse)
+    with zarr_settings(work.handles[0].settings), counted_retries() as retries:
+        walk = Walk(work, task, retries, pulse)
         if task.dirty is None:
             walk.build(walk.stage.last, task.box, ignore)
         else:
             forest = Forest.of(work.steps, walk.stage, task.box, task.dirty)
             for i in reversed(range(len(forest.units))):
                 _rebuild(walk, forest, i, forest.roots(i), ignore)
+        walk.leave()
     return replace(walk.record(), requests=taken_requests(work))
 
 

@@ -75,6 +75,9 @@ class Virtual:
         """Return the pixels of `box`, in native byte order; `out` is memory that may be used for it."""
         raise NotImplementedError
 
+    def lent(self, box: Box) -> NDArray[Any] | None:
+        """Return nothing: what its parts yield may be used again."""
+
     def __getitem__(self, selection: Any) -> NDArray[Any]:
         """Read a selection of slices with steps above 0, and integers."""
         out = np.empty(self.grid.out_shape(selection), self.dtype)

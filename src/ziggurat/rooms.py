@@ -1,0 +1,55 @@
+"""Memory that is used again: fresh memory costs the system as much time as decoding into it."""
+
+from bisect import bisect_left, insort
+from threading import Lock
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Rooms", "shared_rooms"]
+
+type Room = NDArray[np.uint8]
+
+
+class Rooms:
+    """Memory that is not in use; whoever takes some gives it back.
+
+    There is never more than was in use at once, of about each size.
+    """
+
+    def __init__(self) -> None:
+        self._free: list[Room] = []
+        self._lock = Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return shared_rooms, ()
+
+    def take(self, n_bytes: int) -> Room:
+        """Return memory for `n_bytes`, and at most as much again."""
+        with self._lock:
+            # Ordered by size: the first that is large enough, or it replaces the one before, the next smaller one.
+            i = bisect_left(self._free, n_bytes, key=_size)
+            if i < len(self._free) and self._free[i].nbytes <= 2 * n_bytes:
+                return self._free.pop(i)
+            if i:
+                del self._free[i - 1]
+        return np.empty(n_bytes, np.uint8)
+
+    def give(self, room: Room) -> None:
+        """Let others have `room`."""
+        with self._lock:
+            insort(self._free, room, key=_size)
+
+
+def _size(room: Room) -> int:
+    return room.nbytes
+
+
+_all: WeakValueDictionary[str, Rooms] = WeakValueDictionary()
+
+
+def shared_rooms() -> Rooms:
+    """Return the rooms of this process; they last as long as anyone holds on to them."""
+    return _all.setdefault("rooms", Rooms())

@@ -1,0 +1,49 @@
+"""Memory that is used again."""
+
+import gc
+import pickle
+import weakref
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ziggurat as zg
+from ziggurat.rooms import Rooms, shared_rooms
+
+
+def test_memory_is_taken_again_where_it_fits():
+    rooms = Rooms()
+    large, small = rooms.take(100), rooms.take(10)
+    rooms.give(large)
+    rooms.give(small)
+    assert rooms.take(51) is large
+    assert rooms.take(10) is small
+    rooms.give(large)
+    assert rooms.take(49).nbytes == 49  # more than half of it would lie idle
+    assert rooms.take(100) is large
+
+
+@given(st.lists(st.lists(st.integers(1, 1000), min_size=1, max_size=5), max_size=30))
+def test_there_is_never_more_than_was_in_use_of_about_a_size(tasks):
+    rooms = Rooms()
+    for sizes in tasks:
+        taken = [rooms.take(n) for n in sizes]
+        assert all(n <= room.nbytes <= 2 * n for n, room in zip(sizes, taken, strict=True))
+        for room in taken:
+            rooms.give(room)
+    free = sorted(room.nbytes for room in rooms._free)
+    assert free == [room.nbytes for room in rooms._free]
+    most = max(map(len, tasks), default=0)
+    for n in free:
+        assert sum(n <= other <= 2 * n for other in free) <= most
+
+
+def test_a_process_has_them_as_long_as_they_are_held(tmp_path):
+    held = shared_rooms()
+    assert shared_rooms() is held and pickle.loads(pickle.dumps(held)) is held
+    found = weakref.ref(held)
+    zg.build(np.ones((300, 300), "u1"), tmp_path / "a", mode="dask")
+    del held
+    gc.collect()
+    assert found() is None
