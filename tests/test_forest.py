@@ -258,7 +258,7 @@ def test_one_stage_reads_each_chunk_once(monkeypatch):
 
 
 @settings(max_examples=60, deadline=None)
-@given(data=st.data(), recipe=recipes(max_levels=4), where=st.sampled_from(["memory", "directory", "latency"]))
+@given(data=st.data(), recipe=pyramids, where=st.sampled_from(["memory", "directory", "latency"]))
 def test_plans_never_say_too_few_requests(data, recipe, where):
     with pytest.MonkeyPatch.context() as patched, TemporaryDirectory() as root:
         data.draw(limits(patched))
@@ -283,6 +283,29 @@ def test_plans_never_say_too_few_requests(data, recipe, where):
 
 
 # --- the same bytes
+
+
+def test_blocks_of_upper_levels_are_read_in_pieces_of_their_own(monkeypatch):
+    monkeypatch.setattr(zg.get_config().dask, "write_block_max_bytes", 0)
+    monkeypatch.setattr(zg.get_config().dask, "max_tasks", 1)
+    store = CountingStore(MemoryStore())
+    group = zarr.create_group(store)
+    made = [(123, 9), (62, 36), (15, 15)]
+    arrays = [group.create_array(str(k), shape=(n,), chunks=(c,), dtype="u1") for k, (n, c) in enumerate(made)]
+    arrays[0][...] = np.arange(123) % 250 + 1
+    zg.consolidate(arrays, method="mean", mode="numpy")
+    plan = zg.plan(arrays, method="mean", regions=[((0, 100),)], mode="dask")
+    store.reset()
+    plan.run()
+    assert store.gets.total() + store.sets.total() + store.deletes.total() <= plan.n_requests
+
+
+def test_many_requests_are_many_tasks():
+    """Few bytes may be much work: each unit is asked for, which takes long where stores are distant."""
+    levels = lazy(16384, 64)
+    corners = np.random.default_rng(0).integers(0, 16384, (500, 2))
+    plan = zg.plan(levels, regions=[tuple((int(i), int(i) + 1) for i in c) for c in corners], mode="dask")
+    assert plan.n_tasks >= 20
 
 
 @contextmanager
@@ -405,7 +428,8 @@ def test_many_regions_are_many_tasks(shards, usual, monkeypatch):
 def test_a_task_that_is_not_worth_it_is_joined_with_others(usual):
     arrays = lazy(2**15, 256)
     plan = zg.plan(arrays, regions=scattered(100, 2**15), mode="dask")
-    assert plan.n_tasks <= 1 + (plan.bytes_read + plan.bytes_written) // dirty.TASK_BYTES
+    n_bytes = plan.bytes_read + plan.bytes_written
+    assert plan.n_tasks <= 1 + max(n_bytes // dirty.TASK_BYTES, plan.n_units // dirty.TASK_UNITS)
 
 
 def test_nothing_is_no_task():

@@ -131,7 +131,9 @@ def means(pixels):
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    """Read blocks of 2 x 2 chunks, each by a task."""
+    """Read blocks of 2 x 2 chunks, each by a task, and what is stored of them in Python."""
+    monkeypatch.setattr("ziggurat.encoded.IS_OFF", True)
+    monkeypatch.setattr("ziggurat._hot.IS_OFF", True)
     monkeypatch.setattr(stages, "ONE_TASK_BYTES", 0)
     monkeypatch.setattr(zg.get_config().dask, "write_block_max_bytes", 64)
     with dask.config.set(scheduler="sync"):

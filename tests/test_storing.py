@@ -344,6 +344,26 @@ def test_a_subclass_of_zarrs_local_store(tmp_path):
     assert writer_of(array_in(Other(tmp_path))) is None
 
 
+def test_a_store_that_is_read_only_is_not_written(tmp_path):
+    array_in(tmp_path)
+    before = files(tmp_path)
+    array = zarr.open_array(LocalStore(tmp_path, read_only=True), mode="r")
+    with pytest.raises(ValueError, match="read-only"):
+        Handle(array).write(everything(array), noise(64))
+    assert files(tmp_path) == before
+
+
+@pytest.mark.parametrize("shuffle", [1, -1])
+def test_what_a_codec_does_not_store_of_itself_does_not_count(shuffle, tmp_path):
+    """Each process writes what any other does: numcodecs keeps `typesize` to itself."""
+    array = array_in(tmp_path, 4096, compressors=numcodecs.Blosc(typesize=8, shuffle=shuffle), version=2)
+    pixels = np.arange(4096, dtype="u2")
+    Handle(array).write(everything(array), pixels)
+    before = files(tmp_path)
+    Handle(zarr.open_array(tmp_path)).write(everything(array), pixels)
+    assert files(tmp_path) == before
+
+
 def test_a_retry_policy(tmp_path, monkeypatch):
     monkeypatch.setattr(zg.get_config(), "io_retry", RetryConfig(max_retries=2, retry_on=["no such thing"]))
     (tmp_path / "0").mkdir()

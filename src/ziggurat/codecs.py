@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import google_crc32c
 import numcodecs
 import numpy as np
+from numcodecs.registry import get_codec
 from numpy.typing import NDArray
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ZstdCodec
 
@@ -76,7 +77,8 @@ class ChunkCodec:
         if array.metadata.zarr_format == 2:
             order, dtype = array.metadata.order, array.dtype
             usual = (numcodecs.Blosc, numcodecs.Zstd, numcodecs.GZip)
-            coders = [codec if isinstance(codec, usual) else None for codec in array.compressors]
+            # As other processes find them: some settings of numcodecs are not stored.
+            coders = [get_codec(c.get_config()) if isinstance(c, usual) else None for c in array.compressors]
         elif isinstance(array.serializer, BytesCodec):
             order, dtype = "C", array.dtype.newbyteorder(array.serializer.endian or "=")
             coders = [_coder(codec) for codec in array.compressors]

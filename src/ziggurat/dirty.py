@@ -23,6 +23,9 @@ COUNTED_UNITS = 100_000
 TASK_BYTES = 32 << 20
 """What a task should read and write, to be worth the two milliseconds that it takes itself."""
 
+TASK_UNITS = 16
+"""How many units are as good a reason: each takes requests, which on a distant store are what takes time."""
+
 type Indices = NDArray[np.int64]
 
 
@@ -91,7 +94,8 @@ def share_out(steps: Sequence[Step], stage: Stage, dirty: Sequence[Dirty], max_t
     n_bytes = sum(
         d.bytes_read + d.n_units * s.target.bytes_of(s.target.clipped_unit) for s, d in zip(steps, dirty, strict=True)
     )
-    most = max(1, min(max_tasks, n_bytes // TASK_BYTES))
+    n_units = sum(d.n_units for d in dirty)
+    most = max(1, min(max_tasks, max(n_bytes // TASK_BYTES, n_units // TASK_UNITS)))
     lifted = [_lifted(steps[i + 1 :], d.boxes) for i, d in enumerate(dirty)]
     boxes = np.concatenate(lifted)
     while True:

@@ -15,7 +15,7 @@ from ziggurat.boxes import Box, intersect
 from ziggurat.dirty import DirtyUnits, dirty_units, parents
 from ziggurat.geometry import own
 from ziggurat.grid import Level
-from ziggurat.regions import Boxes, as_box
+from ziggurat.regions import Boxes, as_box, clip
 from ziggurat.stages import Stage, plan_stage
 from ziggurat.steps import Step
 
@@ -96,7 +96,7 @@ class Forest:
             boxes.insert(0, own(step.edges, boxes[0]))
         units: list[DirtyUnits] = []
         for step, inside, changed in zip(run, boxes, dirty, strict=True):
-            units.append(dirty_units(step, _clip(changed, inside), units[-1] if units else None))
+            units.append(dirty_units(step, clip(changed, inside), units[-1] if units else None))
         above = [parents(step, u.units, v.cells) for step, u, v in zip(run[1:], units, units[1:], strict=False)]
         is_whole = [~units[0].is_patched]
         for each, parent in zip(units[1:], above, strict=True):
@@ -137,8 +137,3 @@ class Forest:
         is_full = counts == [prod(map(len, target.meeting(box))) for box in found]
         left = np.setdiff1d(units, whole[is_full[members.reshape(-1)]])
         return [box for box, full in zip(found, is_full, strict=True) if full], left
-
-
-def _clip(boxes: Boxes, box: Box) -> Boxes:
-    bounds = np.array(box)
-    return np.stack([np.maximum(boxes[:, :, 0], bounds[:, 0]), np.minimum(boxes[:, :, 1], bounds[:, 1])], axis=2)

@@ -11,7 +11,7 @@ from math import prod
 from ziggurat.boxes import Box, cut, intersect, n_pixels
 from ziggurat.forest import Forest
 from ziggurat.geometry import own
-from ziggurat.grid import Level, Shape, ceil_div
+from ziggurat.grid import Level, Shape, ceil_div, cut_units
 from ziggurat.stages import Stage
 from ziggurat.steps import Step
 
@@ -109,8 +109,12 @@ def n_requests(forest: Forest) -> int:
     for bundle in _all_bundles(forest):
         for batch in batches(step, stage, bundle.targets):
             windows = [step.window(target) for _, target in batch]
-            # One alone is read in pieces.
-            reads += [windows] if len(batch) > 1 else ([step.window(p)] for p in cut(batch[0][1], stage.piece))
+            if len(batch) > 1:
+                reads.append(windows)
+                continue
+            # One alone is read block by block, in pieces.
+            blocks = cut_units(batch[0][1], step.target, stage.blocks[0]) if not bundle.patches[0] else [batch[0][1]]
+            reads += ([step.window(piece)] for block in blocks for piece in cut(block, stage.piece))
     return total + n_gets(step.source, reads)
 
 

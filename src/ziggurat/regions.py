@@ -16,7 +16,7 @@ from ziggurat.errors import RegionError
 from ziggurat.grid import Level, Shape
 from ziggurat.steps import Step
 
-__all__ = ["Boxes", "as_box", "as_boxes", "coverage", "normalize", "push_up"]
+__all__ = ["Boxes", "as_box", "as_boxes", "clip", "coverage", "meeting", "normalize", "push_up"]
 
 type Boxes = NDArray[np.int64]
 
@@ -32,6 +32,22 @@ def as_boxes(boxes: Sequence[Box], ndim: int) -> Boxes:
 def as_box(row: NDArray[np.int64]) -> Box:
     """Return one row of a `Boxes` array as a box."""
     return tuple((int(a), int(b)) for a, b in row)
+
+
+def clip(boxes: Boxes, box: Box) -> Boxes:
+    """Return what lies of each of the `boxes` in one; some may be empty."""
+    bounds = np.array(box)
+    return np.stack([np.maximum(boxes[:, :, 0], bounds[:, 0]), np.minimum(boxes[:, :, 1], bounds[:, 1])], axis=2)
+
+
+def meeting(boxes: Boxes, box: Box) -> list[Box]:
+    """Return what lies of the `boxes` in one, of those that meet it.
+
+    >>> meeting(as_boxes([((0, 4),), ((5, 6),)], 1), ((2, 5),))
+    [((2, 4),)]
+    """
+    inside = clip(boxes, box)
+    return [as_box(row) for row in inside[(inside[:, :, 1] > inside[:, :, 0]).all(axis=1)]]
 
 
 def normalize(regions: Iterable[Any], shape: Shape) -> Boxes:

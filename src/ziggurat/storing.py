@@ -57,7 +57,9 @@ class UnitWriter:
         self.chunk: Shape = array.chunks
         self.unit: Shape = array.shards or array.chunks
         self.fill = fill_of(array)
-        self.files = None if index else FileWriter.of(local_root(array.store), codec)
+        # A store that refuses to be written says so itself.
+        is_apart = index is not None or array.store.read_only
+        self.files = None if is_apart else FileWriter.of(local_root(array.store), codec)
 
     def write(self, box: Box, pixels: NDArray[Any]) -> None:
         """Set the whole write units of `box`; those that hold only fill are deleted."""

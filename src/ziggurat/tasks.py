@@ -1,20 +1,22 @@
 """Runs one task: all of its box, or the dirty units in it, tree by tree."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from ziggurat.blocks import Block, reduce_into
-from ziggurat.boxes import Box, corner, intersect, is_empty, n_pixels, shape_of, slices
+from ziggurat.boxes import Box, corner, n_pixels, shape_of, slices
 from ziggurat.cascade import Record, Sink, Walk, Work, ignore, reading, taken_requests
 from ziggurat.forest import Forest
 from ziggurat.gathering import Bundle, batches, bundles
 from ziggurat.handle import Handle
 from ziggurat.planning import Task
 from ziggurat.policy import counted_retries
+from ziggurat.regions import meeting
 from ziggurat.runtime import zarr_settings
 
 __all__ = ["run_task"]
@@ -69,17 +71,15 @@ def _stored(walk: Walk, k: int, unit: Box, room: NDArray[Any]) -> NDArray[Any]:
     return pixels
 
 
-def _receiver(walk: Walk, k: int, unit: Box, targets: Iterable[Box], pixels: NDArray[Any]) -> Sink:
+def _receiver(walk: Walk, k: int, unit: Box, targets: Sequence[Box], pixels: NDArray[Any]) -> Sink:
     """Return what reduces a unit of the level below into the `targets` of a `unit` of level `k`."""
-    step, origin = walk.work.steps[k - 1], corner(unit)
+    step, origin, boxes = walk.work.steps[k - 1], corner(unit), np.array(targets)
 
     def receive(child: Box, found: NDArray[Any]) -> None:
-        sent = step.sent(child)
-        for part in (intersect(target, sent) for target in targets):
-            if not is_empty(part):
-                window = step.window(part)
-                source = found[slices(window, corner(child))]
-                reduce_into(step, source, corner(window), part, pixels[slices(part, origin)])
+        for part in meeting(boxes, step.sent(child)):
+            window = step.window(part)
+            source = found[slices(window, corner(child))]
+            reduce_into(step, source, corner(window), part, pixels[slices(part, origin)])
 
     return receive
 
