@@ -65,7 +65,7 @@ PIECES: dict[str, Piece] = {
     ),
     "building": Piece("building", 90, "--size 256MiB --repeat 2", "--size 128MiB --repeat 1 --contender ours"),
     "cold_start": Piece("cold_start", 20, "--repeat 3", "--repeat 1"),
-    "scaling": Piece("scaling", 30, "--size 1GiB --repeat 3", "--size 128MiB --repeat 1"),
+    "scaling": Piece("scaling", 90, "--size 4GiB --repeat 3", "--size 128MiB --repeat 1"),
     "plan_scale": Piece("plan_scale", 50, "", "--layout '2-D chunked' --terabytes 1"),
     "latency": Piece("latency", 60, "--size 64MiB --repeat 1", "--size 32MiB --repeat 1 --concurrency 64"),
     "coalescing": Piece("coalescing", 60, "--repeat 2", "--repeat 1 --size 2048"),
