@@ -297,7 +297,6 @@ def test_threads_are_given_few_small_tasks_at_once(n_tasks, wanted, asked, monke
     given, run = [], dask.local.batch_execute_tasks
     monkeypatch.setattr(dask.local, "batch_execute_tasks", lambda it: given.append(len(it)) or run(it))
     monkeypatch.setattr("ziggurat.stages.ONE_TASK_BYTES", 0)
-    monkeypatch.setattr(zg.get_config().dask, "write_block_max_bytes", 4)
     group = zarr.create_group(MemoryStore())
     arrays = [
         group.create_array(str(k), shape=(n,), chunks=(4,), dtype="u1")
@@ -305,7 +304,7 @@ def test_threads_are_given_few_small_tasks_at_once(n_tasks, wanted, asked, monke
     ]
     arrays[0][...] = 1
     done = []
-    with dask.config.set(scheduler="threads", num_workers=2, **asked):
+    with ceiling(4), dask.config.set(scheduler="threads", num_workers=2, **asked):
         zg.consolidate(arrays, mode="dask", progress=lambda e: done.append(e) if isinstance(e, TaskDone) else None)
     assert len(done) == n_tasks and max(given) == wanted
     assert (arrays[1][...] == 1).all()
