@@ -23,6 +23,7 @@ __all__ = [
     "int_extremes",
     "int_means",
     "jitted",
+    "loading",
     "samples",
     "storing",
     "wide_means",

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ziggurat.chunkgrid import ChunkGrid
 from ziggurat.grid import Shape
-from ziggurat.regions import Boxes
+from ziggurat.regions import Boxes, clip
 from ziggurat.stages import Stage
 from ziggurat.steps import Step
 
@@ -91,9 +91,7 @@ def share_out(steps: Sequence[Step], stage: Stage, dirty: Sequence[Dirty], max_t
         What is dirty in each of them.
     """
     level = steps[-1].target
-    n_bytes = sum(
-        d.bytes_read + d.n_units * s.target.bytes_of(s.target.clipped_unit) for s, d in zip(steps, dirty, strict=True)
-    )
+    n_bytes = sum(d.bytes_read + d.n_units * s.unit_bytes for s, d in zip(steps, dirty, strict=True))
     n_units = sum(d.n_units for d in dirty)
     most = max(1, min(max_tasks, max(n_bytes // TASK_BYTES, n_units // TASK_UNITS)))
     lifted = [_lifted(steps[i + 1 :], d.boxes) for i, d in enumerate(dirty)]
@@ -202,9 +200,7 @@ def dirty_units(step: Step, boxes: Boxes, below: DirtyUnits | None = None) -> Di
     firsts, order = _groups(cells)
     cells, which = cells[order], which[order]
     met = np.stack([np.stack(a.bounds(cells[:, i]), axis=1) for i, a in enumerate(level.units.axes)], axis=1)
-    clipped = np.stack(
-        [np.maximum(boxes[which, :, 0], met[:, :, 0]), np.minimum(boxes[which, :, 1], met[:, :, 1])], axis=2
-    )
+    clipped = clip(boxes[which], met)
     units = met[firsts]
     unit_bytes = float(level.bytes_of(level.unit))
     if below is not None:
@@ -223,8 +219,8 @@ def parents(step: Step, units: Boxes, cells: Indices) -> Indices:
 
     The source's units nest in the target's.
     """
-    axes, shape = enumerate(zip(step.edges, step.target.units.axes, strict=True)), step.target.grid
-    above = [axis.find(np.minimum(units[:, i, 0] * e.q // e.p, e.m - 1)) for i, (e, axis) in axes]
+    first, shape = _lifted([step], units)[:, :, 0], step.target.grid
+    above = [axis.find(first[:, i]) for i, axis in enumerate(step.target.units.axes)]
     wanted, known = np.ravel_multi_index(tuple(above), shape), np.ravel_multi_index(tuple(cells.T), shape)
     place = np.minimum(np.searchsorted(known, wanted), max(0, len(known) - 1))
     return np.where(known[place] == wanted, place, -1) if len(known) else np.full(len(units), -1)

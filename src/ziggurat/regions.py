@@ -34,10 +34,10 @@ def as_box(row: NDArray[np.int64]) -> Box:
     return tuple((int(a), int(b)) for a, b in row)
 
 
-def clip(boxes: Boxes, box: Box) -> Boxes:
-    """Return what lies of each of the `boxes` in one; some may be empty."""
-    bounds = np.array(box)
-    return np.stack([np.maximum(boxes[:, :, 0], bounds[:, 0]), np.minimum(boxes[:, :, 1], bounds[:, 1])], axis=2)
+def clip(boxes: Boxes, box: Box | Boxes) -> Boxes:
+    """Return what lies of each of the `boxes` in one, or in one of its own each; some may be empty."""
+    bounds = np.asarray(box)
+    return np.stack([np.maximum(boxes[..., 0], bounds[..., 0]), np.minimum(boxes[..., 1], bounds[..., 1])], axis=2)
 
 
 def meeting(boxes: Boxes, box: Box) -> list[Box]:
