@@ -48,3 +48,8 @@ def test_a_process_has_them_as_long_as_they_are_held(tmp_path, monkeypatch):
     del held
     gc.collect()
     assert found() is None
+
+
+@given(st.integers(1, 10_000))
+def test_memory_begins_with_a_page(n):
+    assert Rooms().take(n).ctypes.data % 4096 == 0

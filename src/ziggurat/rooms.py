@@ -8,7 +8,11 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from ziggurat._hot import address
+
 __all__ = ["Rooms", "shared_rooms"]
+
+PAGE_BYTES = 4096
 
 type Room = NDArray[np.uint8]
 
@@ -35,12 +39,23 @@ class Rooms:
                 return self._free.pop(i)
             if i:
                 del self._free[i - 1]
-        return np.empty(n_bytes, np.uint8)
+        return _aligned(n_bytes)
 
     def give(self, room: Room) -> None:
         """Let others have `room`."""
         with self._lock:
             insort(self._free, room, key=_size)
+
+
+def _aligned(n_bytes: int) -> Room:
+    """Return new memory that begins with a page.
+
+    What the system maps for numpy begins 16 bytes later. Into such places AMD's processors copy from whole pages, which
+    is what reading a cached file does, at a third of their speed.
+    """
+    room = np.empty(n_bytes + PAGE_BYTES, np.uint8)
+    first = -address(room) % PAGE_BYTES
+    return room[first : first + n_bytes]
 
 
 def _size(room: Room) -> int:
