@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -695,23 +694,6 @@ def test_what_is_no_file(name, tmp_path):
 
 @pytest.mark.timeout(60)
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names")
-def test_a_pipe_is_waited_for_without_the_gil(tmp_path):
-    arrays = plain(tmp_path)
-    chunk = tmp_path / "0" / "c" / "1" / "2"
-    data = chunk.read_bytes()
-    chunk.unlink()
-    os.mkfifo(chunk)
-    writer = threading.Timer(0.2, chunk.write_bytes, [data])
-    writer.start()
-    with watched() as counts:
-        build(arrays)
-    writer.join()
-    assert counts == {"taken": 16, "decoded": 0}
-    chunk.unlink()
-    chunk.write_bytes(data)
-    np.testing.assert_array_equal(arrays[1][...], means(arrays[0][...]))
-
-
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="open files are not seen here")
 def test_no_file_stays_open(tmp_path):
     arrays = plain(tmp_path)
@@ -758,7 +740,7 @@ def test_zstd_frames_that_do_not_say_their_size(n, n_frames, tmp_path):
 
 @pytest.mark.timeout(120)
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is protected in another way")
-@pytest.mark.parametrize("codec", ["blosc", "zstd", "none"])
+@pytest.mark.parametrize("codec", ["blosc", "zstd", "none", "blocks"])
 def test_random_bytes_touch_no_memory_but_their_own(codec):
     """In a process of its own: what lies beside the bytes, and beside the pixels, cannot be touched."""
     script = Path(__file__).with_name("guarded.py")
@@ -766,3 +748,62 @@ def test_random_bytes_touch_no_memory_but_their_own(codec):
     assert done.returncode == 0, done.stderr[-2000:]
     n_taken, n_refused = map(int, done.stdout.split())
     assert n_taken > 100 and n_refused > 100
+
+
+# --- parts of chunks
+
+
+def large(root, pixels, codec):
+    """Make one chunk of several blocks, and the level above it, of sixteen."""
+    n = pixels.shape
+    half = tuple(-(-m // 2) for m in n)
+    chunks = [n, tuple(max(1, m // 4) for m in half)]
+    pairs = enumerate(zip((n, half), chunks, strict=True))
+    options = {"dtype": pixels.dtype, "compressors": [codec], "fill_value": 0}
+    levels = [zarr.create_array(LocalStore(root / str(k)), shape=s, chunks=c, **options) for k, (s, c) in pairs]
+    levels[0][...] = pixels
+    return levels
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_parts_of_a_chunk_are_decoded_without_the_rest(data, tmp_path_factory):
+    shape = data.draw(st.sampled_from([(1024, 512), (1024, 520), (64, 128, 64)]))
+    codec = BloscCodec(
+        cname=data.draw(st.sampled_from(["lz4", "zstd", "blosclz"])),
+        shuffle=data.draw(st.sampled_from(["noshuffle", "shuffle", "bitshuffle"])),
+        blocksize=data.draw(st.sampled_from([0, 2**15, 10_001])),
+    )
+    method = data.draw(st.sampled_from(["mean", "max", "mode", "linear"]))
+    levels = large(tmp_path_factory.mktemp("a"), np.random.default_rng(0).integers(0, 99, shape).astype("u2"), codec)
+    build(levels, method)
+    region = []
+    for n in shape:
+        start = data.draw(st.integers(0, n - 1))
+        region.append((start, min(n, start + data.draw(st.sampled_from([1, 9, 100])))))
+    place = tuple(slice(*ab) for ab in region)
+    levels[0][place] = levels[0][place] // 2 + 1
+    build(levels, method, regions=[tuple(region)])
+    found = levels[1][...]
+    with in_python():
+        build(levels, method)
+    np.testing.assert_array_equal(found, levels[1][...])
+
+
+def test_blocks_that_are_not_wanted_are_not_read(tmp_path):
+    """The last ones are damaged here, which nobody finds out."""
+    levels = large(
+        tmp_path, np.random.default_rng(0).integers(0, 99, (1024, 512)).astype("u2"), BloscCodec(cname="lz4")
+    )
+    build(levels)
+    right = levels[1][...]
+    levels[1][...] = 0
+    file = tmp_path / "0" / "c" / "0" / "0"
+    data = file.read_bytes()
+    file.write_bytes(data[:-100_000] + bytes(100_000))
+    with watched() as counts:
+        build(levels, regions=[((0, 64), (0, 64))])
+    assert counts == {"taken": 1, "decoded": 0}
+    np.testing.assert_array_equal(levels[1][:32, :32], right[:32, :32])
+    with pytest.raises(RuntimeError, match="blosc"):
+        build(levels)

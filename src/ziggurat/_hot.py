@@ -80,7 +80,7 @@ class Walk(NamedTuple):
     def reduce_stored(self, chunks: Any, room: Array, out: Array, starts: Array) -> None:
         """Fill parts of `out` from stored chunks, decoded into `room`; each begins at pixels `starts` of both.
 
-        `chunks` are what `ziggurat._jit_chunks.fetched` takes.
+        `chunks` are what `ziggurat._jit_chunks.wanted` takes.
         """
         loop = self.loop
         n = 1 + sum((n - 1) * stride // out.itemsize for n, stride in zip(out.shape, out.strides, strict=True))

@@ -14,7 +14,9 @@ from typing import Any
 import numba
 import numpy as np
 
-from ziggurat._jit_chunks import CHUNKS, STORING, fetched, memory, store
+from ziggurat._jit_calls import memory
+from ziggurat._jit_chunks import CHUNKS, fetched, wanted
+from ziggurat._jit_store import SPLICING, STORING, splice, store
 
 __all__ = [
     "compiled",
@@ -25,6 +27,7 @@ __all__ = [
     "jitted",
     "loading",
     "samples",
+    "splicing",
     "storing",
     "wide_means",
 ]
@@ -61,7 +64,7 @@ def jitted(kernel: Kernel, signature: Any) -> Kernel:
 def int_means(chunks: Any, src: Any, out: Any, starts: Any, acc: Any, grid: Grid, away: int) -> None:
     """Means of integers of at most 32 bits, half to even, or half away from zero for a power of two of pixels."""
     for i in range(len(starts)):
-        if fetched(chunks, i, src):
+        if wanted(chunks, i, src, starts[i, 0], grid):
             _int_means(memory(src, starts[i, 0]), memory(out, starts[i, 1]), memory(acc, 0), grid, away)
 
 
@@ -125,7 +128,7 @@ def _pair(src: Any, row: int, x: int) -> Any:
 def wide_means(chunks: Any, src: Any, out: Any, starts: Any, acc: Any, grid: Grid, flip: int) -> None:
     """Means of int64, half to even, from sums of 32-bit halves; uint64 comes as int64 with `flip` its top bit."""
     for i in range(len(starts)):
-        if fetched(chunks, i, src):
+        if wanted(chunks, i, src, starts[i, 0], grid):
             _wide_means(memory(src, starts[i, 0]), memory(out, starts[i, 1]), memory(acc, 0), grid, flip)
 
 
@@ -157,7 +160,7 @@ def _wide_means(src: Any, out: Any, acc: Any, grid: Grid, flip: int) -> None:
 def float_sums(chunks: Any, src: Any, out: Any, starts: Any, acc: Any, grid: Grid, linear: int) -> None:
     """Means of floats, or for `linear` the sum of ``v*0.5`` (once per axis that is halved), in C order, in float64."""
     for i in range(len(starts)):
-        if fetched(chunks, i, src):
+        if wanted(chunks, i, src, starts[i, 0], grid):
             _float_sums(memory(src, starts[i, 0]), memory(out, starts[i, 1]), memory(acc, 0), grid, linear)
 
 
@@ -193,7 +196,7 @@ def _float_sums(src: Any, out: Any, acc: Any, grid: Grid, linear: int) -> None:
 def int_extremes(chunks: Any, src: Any, out: Any, starts: Any, best: Any, grid: Grid, greatest: int) -> None:
     """Smallest or greatest value of integers."""
     for i in range(len(starts)):
-        if fetched(chunks, i, src):
+        if wanted(chunks, i, src, starts[i, 0], grid):
             _int_extremes(memory(src, starts[i, 0]), memory(out, starts[i, 1]), grid, greatest)
 
 
@@ -227,7 +230,7 @@ def _better(v: Any, w: Any, greatest: int) -> Any:
 def float_extremes(chunks: Any, src: Any, out: Any, starts: Any, scratch: Any, grid: Grid, greatest: int) -> None:
     """Smallest or greatest value, the first in C order of equal ones (zeros have signs); NaN if there is one."""
     for i in range(len(starts)):
-        if fetched(chunks, i, src):
+        if wanted(chunks, i, src, starts[i, 0], grid):
             _float_extremes(memory(src, starts[i, 0]), memory(out, starts[i, 1]), grid, greatest)
 
 
@@ -259,7 +262,7 @@ def _float_extremes(src: Any, out: Any, grid: Grid, greatest: int) -> None:
 def samples(chunks: Any, src: Any, out: Any, starts: Any, scratch: Any, grid: Grid, dz: int, dy: int, dx: int) -> None:
     """One pixel of each window, at the place (dz, dy, dx) in it; of any dtype, as integers of its size."""
     for i in range(len(starts)):
-        if fetched(chunks, i, src):
+        if wanted(chunks, i, src, starts[i, 0], grid):
             _samples(memory(src, starts[i, 0] + dx), memory(out, starts[i, 1]), grid, dz, dy)
 
 
@@ -281,10 +284,16 @@ def _samples(src: Any, out: Any, grid: Grid, dz: int, dy: int) -> None:
 @functools.cache
 def loading() -> Callable[..., bool]:
     """Return what reads and decodes a stored chunk, compiled."""
-    return jitted(fetched.py_func, numba.boolean(CHUNKS, numba.int64, numba.uint8[::1]))
+    return jitted(fetched.py_func, numba.boolean(CHUNKS, numba.int64, numba.uint8[::1], numba.int64, numba.int64))
 
 
 @functools.cache
 def storing() -> Callable[..., bool]:
     """Return what encodes and stores a chunk, compiled."""
     return jitted(store, numba.boolean(*STORING))
+
+
+@functools.cache
+def splicing() -> Callable[..., bool]:
+    """Return what stores a chunk of which parts differ from what is stored, compiled."""
+    return jitted(splice, numba.boolean(*SPLICING))

@@ -5,7 +5,8 @@ from typing import Any
 import numba
 import numpy as np
 
-from ziggurat._jit_chunks import fetched, memory
+from ziggurat._jit_calls import memory
+from ziggurat._jit_chunks import wanted
 
 __all__ = ["SEGMENT", "ranks", "ranks_of_pairs"]
 
@@ -18,7 +19,7 @@ type Grid = tuple[int, ...]
 def ranks_of_pairs(chunks: Any, src: Any, out: Any, starts: Any, scratch: Any, grid: Grid, is_median: int) -> None:
     """Medians or modes of integers in windows of 2 x 2 and 2 x 2 x 2 pixels, sorted in registers without a branch."""
     for i in range(len(starts)):
-        if fetched(chunks, i, src):
+        if wanted(chunks, i, src, starts[i, 0], grid):
             _ranks_of_pairs(memory(src, starts[i, 0]), memory(out, starts[i, 1]), grid, is_median)
 
 
@@ -116,7 +117,7 @@ def ranks(chunks: Any, src: Any, out: Any, starts: Any, rows: Any, grid: Grid, r
     pixel decides a branch. Floats come as the signed integers of their bits, `infinity` those of infinity (else 0).
     """
     for i in range(len(starts)):
-        if fetched(chunks, i, src):
+        if wanted(chunks, i, src, starts[i, 0], grid):
             _ranks(src[starts[i, 0] :], out[starts[i, 1] :], rows, grid, rank, infinity)
 
 

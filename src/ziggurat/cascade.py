@@ -200,8 +200,11 @@ class Walk:
             self.bytes_read += pixels.nbytes
             block.put(piece, pixels, corner(window))
 
-    def write(self, k: int, target: Box, block: NDArray[Any]) -> None:
-        """Write the units of a finished block of level `k`, or compare them with what is stored."""
+    def write(self, k: int, target: Box, block: NDArray[Any], changed: Sequence[Box] = ()) -> None:
+        """Write the units of a finished block of level `k`, or compare them with what is stored.
+
+        Where `changed` boxes are given, pixels beyond them are as they were read.
+        """
         self.pulse(self.record())
         started = time.perf_counter()
         handle, origin = self.work.handles[k], corner(target)
@@ -211,7 +214,7 @@ class Walk:
         for box in written if is_write else each_unit(target, level):
             pixels = block[slices(box, origin)]
             if is_write:
-                handle.write(box, pixels)
+                handle.write(box, pixels, changed)
             elif not handle.holds(box, pixels):
                 self.stale.append((k, box))
                 if self.work.act == "repair":

@@ -5,7 +5,7 @@ for all tasks. Where a store is synchronous and the codecs are known, nothing of
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, compress
 from typing import TYPE_CHECKING, Any
@@ -93,7 +93,7 @@ class Direct:
         (root, requests), data = self.local, self.rooms.take(self.encoded_bytes)
         index = tuple(start // c for (start, _), c in zip(box, self.chunk, strict=True))
         stored = Encoded.files(self.codec, self.calls, [box], [f"{root}/{self._key(index)}"], data, room)
-        is_done = load((stored.calls, stored.spans, data, np.full(1, _codes.LEFT, np.uint8)), 0, room)
+        is_done = load((stored.calls, stored.spans, data, np.full(1, _codes.LEFT, np.uint8)), 0, room, 0, len(room))
         self.rooms.give(data)
         requests.add(gets=int(is_done))
         return is_done
@@ -234,9 +234,12 @@ class Direct:
             for i, buffer in buffers:
                 yield [(batch[i][2], buffer.as_numpy_array())]
 
-    def write(self, box: Box, pixels: NDArray[Any]) -> None:
-        """Set the whole write units of `box`; those that hold only fill are deleted."""
-        self._writer.write(box, pixels)
+    def write(self, box: Box, pixels: NDArray[Any], changed: Sequence[Box] = ()) -> None:
+        """Set the whole write units of `box`; those that hold only fill are deleted.
+
+        Where `changed` boxes are given, pixels beyond them are those that are stored.
+        """
+        self._writer.write(box, pixels, changed)
 
     def _key(self, index: Shape) -> str:
         return self.prefix + self.array.metadata.encode_chunk_key(index)

@@ -24,7 +24,7 @@ __all__ = ["Calls", "Encoded", "Take", "addresses", "calls_of", "compiled"]
 type Bytes = NDArray[np.uint8]
 
 type Calls = NDArray[np.int64]
-"""A codec, and the addresses of its decoder, of C's `open`, `read` and `close`, and of what tells where `errno` is."""
+"""A codec, the addresses of its decoder, of C's `open`, `pread`, `close`, `errno` and `lseek`, and how to open."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,7 +106,7 @@ def _calls(coder: type | None) -> Calls | None:
         else:
             return None
         errno = c.__error if sys.platform == "darwin" else c.__errno_location
-        functions = [decoder, c.open, c.read, c.close, errno]
+        functions = [decoder, c.open, c.pread, c.close, errno, c.lseek]
     except (AttributeError, OSError, TypeError):  # as on Windows
         return None
     if np.intp(0).itemsize != np.int64(0).itemsize:  # the loops call C with words of 64 bits

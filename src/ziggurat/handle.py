@@ -140,11 +140,14 @@ class Handle:
         with codec_pipeline(self.settings.codec_pipeline or FUSED):
             return remake(self.array, WholeObjects(self._source.store))
 
-    def write(self, box: Box, pixels: NDArray[Any]) -> None:
-        """Set the whole write units of `box` to `pixels` without reading what is there; fill-only units are deleted."""
+    def write(self, box: Box, pixels: NDArray[Any], changed: Sequence[Box] = ()) -> None:
+        """Set the whole write units of `box` to `pixels`; fill-only units are deleted.
+
+        What is there is not read, but where `changed` boxes are given: pixels beyond them are those that are stored.
+        """
         assert is_whole(box, self.level), f"{box} is not whole write units of {self.level.name}"
         if self._direct is not None:
-            self._direct.write(box, pixels)
+            self._direct.write(box, pixels, changed)
             return
         # zarr does not swap the bytes of version 2 chunks that are written whole.
         pixels = pixels.astype(self.array.dtype, copy=False)

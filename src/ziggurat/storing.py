@@ -2,9 +2,11 @@
 
 import ctypes
 import functools
+import math
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 import numcodecs
@@ -16,10 +18,10 @@ from zarr.buffer.cpu import Buffer, NDBuffer
 
 from ziggurat._codes import BLOSC, RAW, ZSTD
 from ziggurat._hot import address
-from ziggurat.boxes import Box, corner, intersect, of_shape, slices
+from ziggurat.boxes import Box, corner, intersect, is_empty, of_shape, slices
 from ziggurat.codecs import ChunkCodec
 from ziggurat.counted import Requests, local_root
-from ziggurat.encoded import addresses, compiled
+from ziggurat.encoded import addresses, calls_of, compiled
 from ziggurat.grid import Shape, each_cell
 from ziggurat.rooms import shared_rooms
 from ziggurat.shards import ShardIndex
@@ -61,8 +63,11 @@ class UnitWriter:
         is_apart = index is not None or array.store.read_only
         self.files = None if is_apart else FileWriter.of(local_root(array.store), codec)
 
-    def write(self, box: Box, pixels: NDArray[Any]) -> None:
-        """Set the whole write units of `box`; those that hold only fill are deleted."""
+    def write(self, box: Box, pixels: NDArray[Any], changed: Sequence[Box] = ()) -> None:
+        """Set the whole write units of `box`; those that hold only fill are deleted.
+
+        Where `changed` boxes are given, pixels beyond them are those that are stored.
+        """
         origin = corner(box)
         is_fill = not any(pixels.strides) and self._is_fill(pixels)
         for index, unit in each_cell(box, self.unit):
@@ -74,7 +79,7 @@ class UnitWriter:
                 data = self._encoded_shard(self.index, inside)
             elif (chunk := self._whole_chunk(inside)) is None:
                 data = None
-            elif self.files and self.files.put(key, chunk):
+            elif self.files and self.files.put(key, chunk, self._bytes_of(changed, unit)):
                 continue
             else:
                 data = self.codec.encode(chunk)
@@ -82,6 +87,19 @@ class UnitWriter:
                 self.store.delete_sync(key)
             else:
                 self.store.set_sync(key, Buffer.from_bytes(data))
+
+    def _bytes_of(self, boxes: Sequence[Box], unit: Box) -> NDArray[np.int64] | None:
+        """Return the bytes of a chunk from the first to the last pixel of each of some boxes, None where it is no use.
+
+        Of a chunk that reaches beyond the array, nobody knows what others stored there.
+        """
+        is_within = all(stop <= n for (_, stop), n in zip(unit, self.array.shape, strict=True))
+        if not (boxes and is_within and self.files and self.files.block_bytes):
+            return None
+        met = np.array([part for box in boxes if not is_empty(part := intersect(box, unit))]).reshape(-1, len(unit), 2)
+        first, last = met[..., 0] - corner(unit), met[..., 1] - corner(unit) - 1
+        strides = [self.array.dtype.itemsize * math.prod(self.chunk[i + 1 :]) for i in range(len(unit))]
+        return np.ascontiguousarray(np.stack([first @ strides, last @ strides + strides[-1]], axis=1))
 
     def _encoded_shard(self, index: ShardIndex, pixels: NDArray[Any]) -> bytes | None:
         """Return the bytes of a shard, None where it holds only fill."""
@@ -130,6 +148,7 @@ class FileWriter:
         self.requests = requests
         self.codec = codec
         self._calls = calls
+        self._reading = calls_of(codec)
         self._owner = owner
         self._folders: set[str] = set()
         self._rooms = shared_rooms()
@@ -157,8 +176,13 @@ class FileWriter:
             calls, owner, own = _calls(None) if coder is None else None, None, []
         return None if calls is None else cls(*place, codec, np.append(calls, np.array(own, np.int64)), owner)
 
-    def put(self, key: str, pixels: NDArray[Any]) -> bool:
-        """Store a whole chunk, and say whether that was done; where it was not, nothing has changed."""
+    def put(self, key: str, pixels: NDArray[Any], changed: NDArray[np.int64] | None = None) -> bool:
+        """Store a whole chunk, and say whether that was done; where it was not, nothing has changed.
+
+        `changed`, where it is given, are the first byte and the one after the last of the pixels that differ from those
+        stored, one row each: only so much is encoded where that gives the same file. What is read of the file for that
+        is not counted.
+        """
         store = compiled("storing")
         if store is None or pixels.dtype != self.codec.dtype:
             return False
@@ -168,13 +192,40 @@ class FileWriter:
         if folder not in self._folders:
             os.makedirs(folder, exist_ok=True)
             self._folders.add(folder)
-        paths = np.frombuffer(os.fsencode(f"{path}\0{path}.{uuid.uuid4().hex}.partial\0"), np.uint8)
-        first = address(paths)
-        data = self._rooms.take(self._encoded_bytes)
-        done = store(self._calls, address(pixels), pixels.nbytes, data, first, first + len(os.fsencode(path)) + 1)
-        self._rooms.give(data)
+        names = np.frombuffer(os.fsencode(f"{path}\0{path}.{uuid.uuid4().hex}.partial\0"), np.uint8)
+        given = self._calls, address(pixels), pixels.nbytes
+        paths = address(names), address(names) + len(os.fsencode(path)) + 1
+        done = changed is not None and self._splice(given, paths, changed)
+        if not done:
+            with self._lent(self._encoded_bytes) as data:
+                done = store(*given, data, *paths)
         self.requests.add(sets=int(done))
         return done
+
+    def _splice(self, given: tuple[Any, ...], paths: tuple[int, int], changed: NDArray[np.int64]) -> bool:
+        """Store a chunk of which only some blocks are encoded anew, and say whether that was done."""
+        splice = compiled("splicing")
+        if splice is None or self._reading is None:
+            return False
+        with self._lent(2 * self._encoded_bytes) as data:
+            return splice(*given, data, *paths, self._reading, changed, self.block_bytes)
+
+    @functools.cached_property
+    def block_bytes(self) -> int:
+        """Bytes of pixels in the blocks of a chunk, whatever they are; 0 where there are fewer than three, or none."""
+        if not isinstance(self.codec.coders[0] if self.codec.coders else None, numcodecs.Blosc):
+            return 0
+        encoded = self.codec.encode(np.zeros(self.codec.shape, self.codec.dtype))
+        found = int(np.frombuffer(encoded[8:12], "<u4")[0])
+        return found if 2 * found < self.codec.n_bytes else 0
+
+    @contextmanager
+    def _lent(self, n_bytes: int) -> Iterator[NDArray[np.uint8]]:
+        data = self._rooms.take(n_bytes)
+        try:
+            yield data
+        finally:
+            self._rooms.give(data)
 
 
 @functools.cache

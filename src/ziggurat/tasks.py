@@ -60,7 +60,7 @@ def _rebuild(walk: Walk, forest: Forest, i: int, which: NDArray[Any], sink: Sink
         if patches:
             pixels = _stored(walk, k, box, pixels)
         _rebuild(walk, forest, i - 1, forest.children(i, unit), _receiver(walk, k, box, patches or (box,), pixels))
-        walk.write(k, box, pixels)
+        walk.write(k, box, pixels, patches)
         sink(box, pixels)
 
 
@@ -97,8 +97,8 @@ def _rebuild_bundle(walk: Walk, k: int, bundle: Bundle, sink: Sink) -> None:
     for batch in batches(step, walk.stage, bundle.targets):
         places = [blocks[i][slices(target, corner(bundle.units[i]))] for i, target in batch]
         _read_batch(walk, k, [target for _, target in batch], places)
-    for unit, block in zip(bundle.units, blocks, strict=True):
-        walk.write(k, unit, block)
+    for unit, block, patches in zip(bundle.units, blocks, bundle.patches, strict=True):
+        walk.write(k, unit, block, patches)
         sink(unit, block)
 
 

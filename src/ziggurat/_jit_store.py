@@ -1,0 +1,173 @@
+"""Compiled encoding and storing of chunks. Importing this module loads numba.
+
+A chunk is encoded and its file put in place in one call without the GIL. What cannot be done is left to Python.
+
+numba's cache does not see changes of this file, nor of those that it imports: `make clean` after them.
+"""
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from ziggurat._codes import BLOSC, RAW, ZSTD
+from ziggurat._jit_blosc import HEADER_BYTES, ONE_BLOCK_BYTES, block_bytes, decode_blocks, span
+from ziggurat._jit_calls import address_of, call, put_word, word
+from ziggurat._jit_chunks import opened, read_at
+
+__all__ = ["SPLICING", "STORING", "splice", "store"]
+
+ZSTD_LEVEL, ZSTD_CHECKSUM = 100, 201
+ROOM_BYTES = 1024  # beside a block: more than blosc adds to one that it cannot make smaller
+
+STORING = [numba.int64[::1], numba.int64, numba.int64, numba.uint8[::1], numba.int64, numba.int64]
+"""What `store` takes."""
+
+SPLICING = [*STORING, numba.int64[::1], numba.int64[:, ::1], numba.int64]
+"""What `splice` takes."""
+
+
+def store(calls: Any, place: int, size: int, data: Any, path: int, spare: int) -> Any:
+    """Encode the pixels of a chunk, and put them where a file was, or none: all at once. Say whether that was done.
+
+    Parameters
+    ----------
+    calls : array
+        Which codec (of `ziggurat._codes`); the addresses of C's `creat`, `write`, `close`, `rename` and `unlink`; the
+        mode of new files; the addresses of what encodes, and its parameters.
+    place, size : int
+        Address and number of the bytes of the pixels.
+    data : array
+        Memory for the encoded bytes.
+    path, spare : int
+        Addresses of two paths: of the file, and of one beside it, which takes its place when it is complete.
+    """
+    n = _encode(calls, place, size, data)
+    source = place if calls[0] == RAW else address_of(data)
+    return n > 0 and _put(calls, np.array([[source, np.int64(n)]]), path, spare)
+
+
+def splice(
+    calls: Any, place: int, size: int, data: Any, path: int, spare: int, reading: Any, changed: Any, usual: int
+) -> Any:
+    """Store a chunk as `store` does, of which parts differ from what is stored: the bytes of other blocks are kept.
+
+    That is done where it gives the same bytes: blosc's blocks do not depend on each other, and a block that comes out
+    as it is stored tells, as far as one block can, that the file was encoded in the same way.
+
+    Parameters
+    ----------
+    reading : array
+        What opens and reads files, as in `ziggurat._jit_chunks.wanted`.
+    changed : array of int, shape (n, 2)
+        The bytes of pixels that may differ.
+    usual : int
+        The bytes of pixels in a block, as blosc chooses them for such chunks.
+    """
+    head = address_of(data)
+    file, n = opened(reading, path)
+    if file < 0:
+        return False
+    is_read = read_at(reading, file, data, 0, n, 0)
+    call(reading[4], (file,))
+    block = block_bytes(head, n, n, size) if is_read else 0
+    if block == 0 or block != usual:
+        return False
+    n_blocks, end = (size + block - 1) // block, n
+    differs = np.zeros(n_blocks, np.bool_)
+    for first, last in changed:
+        differs[first // block : (last + block - 1) // block] = True
+    # One is encoded twice. The last one, where it is shorter, is encoded otherwise when it is alone.
+    if 4 * (differs.sum() + 1) > 3 * n_blocks or (differs[-1] and size % block):
+        return False
+    parts = np.empty((1 + n_blocks, 2), np.int64)
+    for b in range(n_blocks):
+        start, stop = span(head, b, block, n, size)
+        parts[1 + b, 0], parts[1 + b, 1] = head + start, stop - start
+        if differs[b]:
+            if end == n and not _is_alike(calls, reading, data, (block, n, size), b):
+                return False
+            n_bytes = _encode_block(calls, place + b * block, block, data, end)
+            if n_bytes <= ONE_BLOCK_BYTES or word(head + end) != word(head):
+                return False
+            parts[1 + b, 0], parts[1 + b, 1] = head + end + ONE_BLOCK_BYTES, n_bytes - ONE_BLOCK_BYTES
+            end += n_bytes
+    at = HEADER_BYTES + 4 * n_blocks
+    if span(head, 0, block, n, size)[0] != at:
+        return False
+    parts[0, 0], parts[0, 1] = head, at
+    for b in range(n_blocks):
+        put_word(head + HEADER_BYTES + 4 * b, at)
+        at += parts[1 + b, 1]
+    put_word(head + 12, at)
+    # Near its limit blosc gives up on the whole chunk.
+    return at + block <= size and _put(calls, parts, path, spare)
+
+
+@numba.njit(nogil=True)
+def _is_alike(calls: Any, reading: Any, data: Any, sizes: Any, b: int) -> Any:
+    """Say whether a stored block, decoded and encoded again, comes out as it is; beyond the chunk, `data` is memory."""
+    block, n, size = sizes
+    head = address_of(data)
+    start, stop = span(head, b, block, n, size)
+    copy = n + ONE_BLOCK_BYTES
+    pixels = copy + stop - start
+    again = pixels + block
+    if again + block + ROOM_BYTES > len(data):
+        return False
+    data[copy:pixels] = data[start:stop]
+    if not decode_blocks(reading[1], head, (b, b + 1), head + copy, sizes, head + pixels):
+        return False
+    n_bytes = _encode_block(calls, head + pixels, block, data, again)
+    encoded = again + ONE_BLOCK_BYTES
+    return n_bytes - ONE_BLOCK_BYTES == stop - start and np.all(
+        data[encoded : encoded + stop - start] == data[start:stop]
+    )
+
+
+@numba.njit(nogil=True)
+def _encode_block(calls: Any, place: int, block: int, data: Any, end: int) -> Any:
+    """Encode one block as a chunk of its own, at `end` of `data`; return its bytes, 0 or less for nothing done."""
+    level, shuffle, pixel, name = calls[8], calls[9], calls[10], calls[11]
+    most = block + ROOM_BYTES
+    if end + most > len(data):
+        return np.int32(0)
+    return np.int32(call(calls[7], (level, shuffle, pixel, block, place, address_of(data) + end, most, name, block, 1)))
+
+
+@numba.njit(nogil=True)
+def _put(calls: Any, parts: Any, path: int, spare: int) -> Any:
+    """Write bytes (addresses and numbers), one after the other, to a file that takes the place of another."""
+    file = np.int64(np.int32(call(calls[1], (spare, calls[6]))))
+    if file < 0:
+        return False
+    is_done = True
+    for i in range(len(parts)):
+        done, count = 0, 1
+        while done < parts[i, 1] and count > 0:
+            count = call(calls[2], (file, parts[i, 0] + done, parts[i, 1] - done))
+            done += count
+        is_done = is_done and done == parts[i, 1]
+    is_closed = np.int32(call(calls[3], (file,))) == 0
+    if is_done and is_closed and np.int32(call(calls[4], (spare, path))) == 0:
+        return True
+    call(calls[5], (spare,))
+    return False
+
+
+@numba.njit(nogil=True)
+def _encode(calls: Any, place: int, size: int, data: Any) -> Any:
+    """Encode `size` bytes into `data`, and return how many they are then; the same as numcodecs does."""
+    codec, room = calls[0], address_of(data)
+    if codec == BLOSC:
+        level, shuffle, pixel, name, block = calls[8], calls[9], calls[10], calls[11], calls[12]
+        most = size + HEADER_BYTES
+        return np.int32(call(calls[7], (level, shuffle, pixel, size, place, room, most, name, block, 1)))
+    if codec == ZSTD:
+        context = call(calls[7], (0,))
+        call(calls[8], (context, ZSTD_LEVEL, calls[11]))
+        call(calls[8], (context, ZSTD_CHECKSUM, calls[12]))
+        n = call(calls[9], (context, room, len(data), place, size))
+        call(calls[10], (context,))
+        return n if n <= len(data) else -1
+    return size
