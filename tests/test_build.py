@@ -31,6 +31,8 @@ from ziggurat.errors import (
 )
 from ziggurat.events import Finished, Progress
 from ziggurat.geometry import Stretch, edges_from_factors
+from ziggurat.grid import Level
+from ziggurat.stages import plan_stage
 from ziggurat.steps import Step
 from ziggurat.testing import CountingStore, tree_hash
 from ziggurat.virtual import as_source
@@ -584,6 +586,19 @@ def test_what_is_lent_is_promised_less(tmp_path):
     even = peak_bytes(da.from_array(pixels, chunks=(1, 512, 512)), **options)
     assert even < 0.6 * peak_bytes(da.from_array(pixels, chunks=(1, (300, 512, 212), 512)), **options)
     assert even == peak_bytes(pixels, **options)
+
+
+@pytest.mark.parametrize("n", [1, 2, 64, 640])
+def test_blocks_above_what_is_lent_are_no_larger_than_it_needs(n):
+    fine, coarse = (Level("", (n, m, m), np.dtype("u2"), *[(1, 1024, 1024)] * 2) for m in (8192, 4096))
+    steps = [
+        Step(fine, fine, tuple(Stretch(m, m) for m in fine.shape), "stride", lends=True),
+        Step(fine, coarse, edges_from_factors(fine.shape, coarse.shape, (1, 2, 2)), "mean"),
+    ]
+    stage = plan_stage(steps, 1, 8 << 20, 10_000)
+    assert (stage.first, stage.last) == (1, 2)
+    assert stage.blocks == ((1, 1024, 1024),) * 2
+    assert all(s % b == 0 for s, b in zip(stage.step, stage.blocks[-1], strict=True))
 
 
 @pytest.mark.parametrize("kind", ["numpy", "dask", "zarr"])

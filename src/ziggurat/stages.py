@@ -36,7 +36,6 @@ MIN_BLOCKS = 64
 CEILINGS = 8
 """How many ceilings a task may hold where grids do not nest, to decode less."""
 
-
 LENT_BYTES = 2 << 20
 """Bytes of a block up to which chunks that are lent are copied together: each block takes time, too."""
 
@@ -147,7 +146,11 @@ def _nested(run: Sequence[Step], ceiling: int, tasks_left: int) -> _Layout | Non
 
 def _nest(run: Sequence[Step], ceiling: int) -> _Layout:
     aligns = _alignments(run)
-    piece = _piece(run[0], aligns[0], run[0].target.shape, ceiling)
+    return _hold(run, aligns, _piece(run[0], aligns[0], run[0].target.shape, ceiling))
+
+
+def _hold(run: Sequence[Step], aligns: Sequence[Shape], piece: Shape) -> _Layout:
+    """Lay out the smallest blocks that nest and hold what a piece yields."""
     blocks: list[Shape] = []
     child = piece
     for step, align in zip(run, aligns, strict=True):
@@ -239,15 +242,15 @@ def _chunk_targets(step: Step, limit: Shape, ceiling: int) -> Shape:
 
 
 def _lean(run: Sequence[Step], layout: _Layout) -> _Layout:
-    """Cut the first level's blocks to what one chunk yields where the source lends it, or to some small ones."""
-    is_cut = run[0].source.is_regular and run[0].target.is_regular and not any(h for s in run[1:2] for h in s.halos)
-    if not (run[0].lends and is_cut):
+    """Cut blocks to what one chunk yields where the source lends it, or what some small ones yield together."""
+    if not run[0].lends or any(h for s in run[1:] for h in s.halos):
         return layout
-    block = tuple(map(min, layout.blocks[0], _alignments(run[:2])[0]))
+    aligns = _alignments(run)
+    block = tuple(map(min, layout.blocks[0], aligns[0]))
     for axis in reversed(range(len(block))):
         while block[axis] < layout.blocks[0][axis] and 2 * run[0].target.bytes_of(block) <= LENT_BYTES:
             block = _grow(block, axis, layout.blocks[0][axis])
-    return _Layout((block, *layout.blocks[1:]), tuple(map(min, layout.piece, block)))
+    return _hold(run, aligns, tuple(map(min, layout.piece, block)))
 
 
 def _overlapping(step: Step, ceiling: int) -> _Layout:
