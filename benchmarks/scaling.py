@@ -1,7 +1,8 @@
 """The same rebuild on one worker process and on more: `python -m benchmarks.scaling --help`.
 
-Every worker has one thread. What is measured is the run on a cluster that is up and has compiled everything; clusters
-take turns, after a round that does not count. "in tasks" is the sum over all tasks, of the time inside them. Beside the
+Every worker has one thread. What is measured is the run on a cluster that is up and has compiled everything, the only
+one there is: one that waits takes a tenth of a core to watch itself. Numbers of workers take turns, after a round that
+does not count. "in tasks" is the sum over all tasks, of the time inside them. Beside the
 peak that the plan promises for a task is the most that a worker grew by, in one run more, with the malloc that memory
 is measured with. For time malloc keeps what it has. By default a nanny makes it give memory back at once, and the
 codecs, which take some for each chunk, half as fast.
@@ -12,7 +13,6 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -58,17 +58,22 @@ def _parser() -> argparse.ArgumentParser:
 def _runs(
     image: Path, tiny: Path, workers: Sequence[int], rounds: int, env: dict[str, str]
 ) -> dict[int, list[dict[str, Any]]]:
-    """Return what each round of each number of workers cost; their clusters take turns."""
-    options = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "memory_limit": 0}
+    """Return what each round of each number of workers cost; they take turns."""
     os.environ.update(env)  # what a nanny is given as `env` comes too late: malloc reads it when a process starts
-    with ExitStack() as stack:
-        clients = {}
-        for n in workers:
-            cluster = stack.enter_context(LocalCluster(n_workers=n, threads_per_worker=1, **options))
-            clients[n] = stack.enter_context(Client(cluster, set_as_default=False))
-            clients[n].run(_warm_up, str(tiny))
-        turns = [{n: _one_run(client, image) for n, client in clients.items()} for _ in range(rounds)]
+    turns = [{n: _turn(image, tiny, n) for n in workers} for _ in range(rounds)]
     return {n: [turn[n] for turn in turns] for n in workers}
+
+
+def _turn(image: Path, tiny: Path, n_workers: int) -> dict[str, Any]:
+    """Return what a rebuild cost on a cluster that is up and has compiled everything, while no other one is there."""
+    options = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "memory_limit": 0}
+    with (
+        LocalCluster(n_workers=n_workers, threads_per_worker=1, **options) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        client.run(_warm_up, str(tiny))
+        zg.plan(tiny, mode="dask").run(client=client, progress=False)
+        return _one_run(client, image)
 
 
 def _warm_up(tiny: str) -> None:
