@@ -360,3 +360,19 @@ def test_keys_say_what_is_built(tmp_path):
     names = {f"ziggurat.level{s.first}" + (f"to{s.last}" if s.last > s.first else "") for s in plan.stages}
     assert {key_split(key) for key in keys} == names
     assert {key_split(key) for key in graph} == names | {"ziggurat.arrays"}
+
+
+@pytest.mark.parametrize(("n_threads", "at_once"), [(1, 4), (2, 2), (3, 1), (0, 1)])
+def test_workers_are_given_small_tasks_together(tmp_path, n_threads, at_once):
+    with ceiling(8 << 20):
+        plan = zg.plan(metadata_only(1 << 15, 6), mode="dask")
+    work = Work(plan.steps, plan.stages, on_disk(plan.pyramid, tmp_path))
+    graph, keys = make_graph(work, plan, n_threads=n_threads)
+    key_of = {(task.stage, task.index): key for key in keys for task in graph[key][2]}
+    tasks = [task for i in range(len(plan.stages)) for task in plan.tasks(i)]
+    assert list(key_of) == [(task.stage, task.index) for task in tasks]
+    assert max(len(graph[key][2]) for key in keys) == at_once
+    for task in tasks:
+        if task.stage:
+            waits = {key_of[task.stage - 1, index] for index in plan.waits(task)}
+            assert waits <= set(graph[key_of[task.stage, task.index]][3])

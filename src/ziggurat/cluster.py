@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from ziggurat.cascade import Record, Work
@@ -106,13 +107,13 @@ def run_distributed(client: Any, work: Work, plan: Plan, told: Told, wanted: Wan
     """
     before = _workers(client)
     work = replace(work, pulse_s=max(PULSE_S, len(before) / MAX_PULSES_PER_S))
-    graph, keys = make_graph(work, plan, wanted, _run)
+    graph, keys = make_graph(work, plan, wanted, _run, _n_threads(client))
     records: list[Record] = []
     futures: list[Any] = []
     try:
         with listening(client, graph.token, told.so_far) as check, _seceded():
             futures = client.get(graph, keys, sync=False)
-            for record in _arriving(client, futures):
+            for record in chain.from_iterable(_arriving(client, futures)):
                 check()
                 records.append(record)
                 told.done(record)
@@ -134,19 +135,27 @@ def _workers(client: Any) -> set[str]:
     return set()
 
 
-def _run(work: Work, task: Task, needed: list[Any]) -> Record:
-    return run_task(work, task, pulse(work.pulse_s))
+def _n_threads(client: Any) -> int:
+    """Return the threads of all workers; none where the scheduler is gone."""
+    with suppress(Exception):
+        return sum(client.nthreads().values())
+    return 0
 
 
-def _arriving(client: Any, futures: Sequence[Any]) -> Iterator[Record]:
+def _run(work: Work, tasks: Sequence[Task], needed: list[Any]) -> list[Record]:
+    beat = pulse(work.pulse_s)
+    return [run_task(work, task, beat) for task in tasks]
+
+
+def _arriving(client: Any, futures: Sequence[Any]) -> Iterator[list[Record]]:
     from distributed import as_completed
 
     arrived = as_completed(futures, loop=client.loop, with_results=True, raise_errors=False)
     for batch in arrived.batches():
-        for future, record in batch:
+        for future, records in batch:
             if future.status != "finished":
                 future.result()
-            yield record
+            yield records
             future.release()
 
 
