@@ -50,6 +50,17 @@ def test_a_process_has_them_as_long_as_they_are_held(tmp_path, monkeypatch):
     assert found() is None
 
 
+def test_pixels_are_not_put_where_encoded_bytes_were(tmp_path, monkeypatch):
+    monkeypatch.setattr("ziggurat.rooms._all", weakref.WeakValueDictionary())
+    pixels, encoded = shared_rooms(), shared_rooms("encoded")
+    assert pickle.loads(pickle.dumps(encoded)) is encoded is not pixels
+    data = np.random.default_rng(0).integers(0, 99, (512, 512), "u1")
+    zg.build(data, tmp_path / "a", chunks=(256, 256), n_levels=2, mode="dask")
+    zg.consolidate(tmp_path / "a", mode="dask")
+    assert {room.nbytes for room in pixels._free} <= {256 * 256}
+    assert encoded._free and min(room.nbytes for room in encoded._free) > 256 * 256
+
+
 @given(st.integers(1, 10_000))
 def test_memory_begins_with_a_page(n):
     assert Rooms().take(n).ctypes.data % 4096 == 0

@@ -57,6 +57,7 @@ class Direct:
         self.prototype = default_buffer_prototype()
         self._writer = UnitWriter(array, codec, index, self._key)
         self.rooms = shared_rooms()
+        self.encoded_rooms = shared_rooms("encoded")
         self.local = local_root(self.store)
         most = max(self.codec.n_bytes, min(self.unit_bytes, SHARD_READ_BYTES) + (index.n_bytes if index else 0))
         # Codecs add little to what they cannot make smaller.
@@ -90,11 +91,11 @@ class Direct:
         load = compiled("loading")
         if load is None or self.calls is None or self.local is None:
             return False
-        (root, requests), data = self.local, self.rooms.take(self.encoded_bytes)
+        (root, requests), data = self.local, self.encoded_rooms.take(self.encoded_bytes)
         index = tuple(start // c for (start, _), c in zip(box, self.chunk, strict=True))
         stored = Encoded.files(self.codec, self.calls, [box], [f"{root}/{self._key(index)}"], data, room)
         is_done = load((stored.calls, stored.spans, data, np.full(1, _codes.LEFT, np.uint8)), 0, room, 0, len(room))
-        self.rooms.give(data)
+        self.encoded_rooms.give(data)
         requests.add(gets=int(is_done))
         return is_done
 
@@ -251,12 +252,13 @@ class Direct:
         To one reader at a time, and then to the next.
         """
         room = self.rooms.take(self.codec.n_bytes)
-        files = Files(*self.local, self.rooms.take(self.encoded_bytes)) if self.local else None
+        files = Files(*self.local, self.encoded_rooms.take(self.encoded_bytes)) if self.local else None
         try:
             yield room[: self.codec.n_bytes], files or self._get
         finally:
-            for each in [room] if files is None else [room, files.room]:
-                self.rooms.give(each)
+            self.rooms.give(room)
+            if files is not None:
+                self.encoded_rooms.give(files.room)
 
     def _get(self, key: str, byte_range: Any = None) -> NDArray[np.uint8] | None:
         found = self.store.get_sync(key, prototype=self.prototype, byte_range=byte_range)

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, insort
 from threading import Lock
-from typing import Any
+from typing import Any, Literal
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -15,20 +15,28 @@ __all__ = ["Rooms", "shared_rooms"]
 PAGE_BYTES = 4096
 
 type Room = NDArray[np.uint8]
+type Kind = Literal["pixels", "encoded"]
 
 
 class Rooms:
     """Memory that is not in use; whoever takes some gives it back.
 
     There is never more than was in use at once, of about each size.
+
+    Parameters
+    ----------
+    kind : {"pixels", "encoded"}
+        What it is for. Encoded bytes fill a part of the memory that they might need, and the system gives no more than
+        that: pixels there would have it give all.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kind: Kind = "pixels") -> None:
+        self.kind = kind
         self._free: list[Room] = []
         self._lock = Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return shared_rooms, ()
+        return shared_rooms, (self.kind,)
 
     def take(self, n_bytes: int) -> Room:
         """Return memory for `n_bytes`, and at most as much again."""
@@ -65,6 +73,6 @@ def _size(room: Room) -> int:
 _all: WeakValueDictionary[str, Rooms] = WeakValueDictionary()
 
 
-def shared_rooms() -> Rooms:
-    """Return the rooms of this process; they last as long as anyone holds on to them."""
-    return _all.setdefault("rooms", Rooms())
+def shared_rooms(kind: Kind = "pixels") -> Rooms:
+    """Return the rooms of this process for what is of one kind; they last as long as anyone holds on to them."""
+    return _all.setdefault(kind, Rooms(kind))
