@@ -1,6 +1,7 @@
 """Chunks that are read and written without zarr's pipeline are the same bytes as with it."""
 
 import asyncio
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, TransposeCodec, ZstdCodec
-from zarr.storage import MemoryStore
+from zarr.storage import LocalStore, MemoryStore
 
 from ziggurat.direct import Direct
 from ziggurat.errors import StoreError
@@ -166,6 +167,26 @@ def test_chunks_of_another_size_are_refused():
         asyncio.run(array.store.set(key, other))
         with pytest.raises(StoreError, match=message):
             Direct.of(array).read(((0, array.size),), np.empty(array.size, "uint16"))
+
+
+def test_a_shard_is_encoded_into_memory_that_is_used_again(tmp_path):
+    options = {"shape": (2048, 1024), "chunks": (128, 128), "shards": (1024, 1024), "dtype": "uint16"}
+    handle = Handle(zarr.create_array(LocalStore(tmp_path), compressors=None, **options))
+    pixels = np.random.default_rng(0).integers(1, 2**16, (1024, 1024), "uint16")
+    handle.write(((0, 1024), (0, 1024)), pixels)
+    tracemalloc.start()
+    handle.write(((1024, 2048), (0, 1024)), pixels)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < pixels.nbytes / 4
+    assert np.array_equal(handle.array[...], np.concatenate([pixels, pixels]))
+
+
+def test_a_shard_that_is_in_memory_stays_as_it_is():
+    handle = Handle(zarr.create_array(MemoryStore(), shape=(64,), chunks=(8,), shards=(32,), dtype="uint8"))
+    for start in (0, 32):
+        handle.write(((start, start + 32),), np.arange(start, start + 32, dtype="uint8"))
+    assert handle.array[...].tolist() == list(range(64))
 
 
 def test_large_shards_are_fetched_in_stretches_gaps_included(monkeypatch):

@@ -4,7 +4,7 @@ https://zarr-specs.readthedocs.io/en/latest/v3/codecs/sharding-indexed/index.htm
 """
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -74,19 +74,38 @@ class ShardIndex:
         """Return the bytes of the index of a whole shard."""
         return shard[-self.n_bytes :] if self.is_last else shard[: self.n_bytes]
 
-    def pack(self, chunks: Mapping[Shape, bytes]) -> list[bytes]:
-        """Return the bytes, piece by piece, of a shard of these chunks, in Morton order as zarr writes them."""
+    def pack(self, encoded: Callable[[Shape], bytes | None], room: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
+        """Return the bytes of a shard, with its chunks in Morton order as zarr writes them; None where it has none.
+
+        Parameters
+        ----------
+        encoded : callable
+            Returns the bytes of a chunk, None where it holds only fill. Each is asked for when the ones before it have
+            been put in their place: they are never held twice.
+        room : array
+            Where the bytes are put; more is made where it is too small.
+        """
         spans = np.full((*self.grid, 2), MISSING, "<u8")
-        first, pieces = 0 if self.is_last else self.n_bytes, []
+        stop = start = 0 if self.is_last else self.n_bytes
         for index in _morton_order(self.grid):
-            if index in chunks:
-                piece = chunks[index]
-                spans[index] = first, len(piece)
-                first += len(piece)
-                pieces.append(piece)
+            if (piece := encoded(index)) is not None:
+                spans[index] = stop, len(piece)
+                room, stop = _put(room, stop, piece), stop + len(piece)
+        if stop == start:
+            return None
         packed = spans.tobytes()
         packed += checksum(np.frombuffer(packed, np.uint8)) if self.is_checked else b""
-        return [*pieces, packed] if self.is_last else [packed, *pieces]
+        room = _put(room, stop if self.is_last else 0, packed)
+        return room[: stop + len(packed) if self.is_last else stop]
+
+
+def _put(room: NDArray[np.uint8], start: int, data: bytes) -> NDArray[np.uint8]:
+    """Put bytes at their place; return the room, or a larger one that has what was in it."""
+    stop = start + len(data)
+    if stop > len(room):
+        room = np.concatenate([room, np.empty(stop, np.uint8)])
+    room[start:stop] = np.frombuffer(data, np.uint8)
+    return room
 
 
 def located(spans: Spans, cells: Iterable[Shape]) -> Iterator[tuple[Shape, int, int]]:

@@ -62,6 +62,11 @@ class UnitWriter:
         # A store that refuses to be written says so itself.
         is_apart = index is not None or array.store.read_only
         self.files = None if is_apart else FileWriter.of(local_root(array.store), codec)
+        self._rooms = shared_rooms("encoded")
+        # What makes a file of them holds on to none.
+        self._is_local = local_root(array.store) is not None
+        unit_bytes = math.prod(self.unit) * array.dtype.itemsize
+        self._shard_bytes = unit_bytes + unit_bytes // 64 + 1024 + (index.n_bytes if index else 0)
 
     def write(self, box: Box, pixels: NDArray[Any], changed: Sequence[Box] = ()) -> None:
         """Set the whole write units of `box`; those that hold only fill are deleted.
@@ -76,7 +81,8 @@ class UnitWriter:
             if is_fill:
                 data = None
             elif self.index is not None:
-                data = self._encoded_shard(self.index, inside)
+                self._write_shard(self.index, key, inside)
+                continue
             elif (chunk := self._whole_chunk(inside)) is None:
                 data = None
             elif self.files and self.files.put(key, chunk, self._bytes_of(changed, unit)):
@@ -101,14 +107,21 @@ class UnitWriter:
         strides = [self.array.dtype.itemsize * math.prod(self.chunk[i + 1 :]) for i in range(len(unit))]
         return np.ascontiguousarray(np.stack([first @ strides, last @ strides + strides[-1]], axis=1))
 
-    def _encoded_shard(self, index: ShardIndex, pixels: NDArray[Any]) -> bytes | None:
-        """Return the bytes of a shard, None where it holds only fill."""
-        chunks = {}
-        for cell, box in each_cell(of_shape(pixels.shape), self.chunk):
-            chunk = self._whole_chunk(pixels[slices(box)])
-            if chunk is not None:
-                chunks[cell] = self.codec.encode(chunk)
-        return b"".join(index.pack(chunks)) if chunks else None
+    def _write_shard(self, index: ShardIndex, key: str, pixels: NDArray[Any]) -> None:
+        """Set a shard, or delete it where it holds only fill."""
+        boxes = dict(each_cell(of_shape(pixels.shape), self.chunk))
+
+        def encoded(cell: Shape) -> bytes | None:
+            chunk = self._whole_chunk(pixels[slices(boxes[cell])]) if cell in boxes else None
+            return None if chunk is None else self.codec.encode(chunk)
+
+        room = self._rooms.take(self._shard_bytes)
+        data = index.pack(encoded, room)
+        if data is None:
+            self.store.delete_sync(key)
+        else:
+            self.store.set_sync(key, Buffer.from_array_like(data if self._is_local else data.copy()))
+        self._rooms.give(room)
 
     def _whole_chunk(self, pixels: NDArray[Any]) -> NDArray[Any] | None:
         """Return the pixels of a chunk with those beyond the array, None where it holds only fill."""
@@ -151,7 +164,7 @@ class FileWriter:
         self._reading = calls_of(codec)
         self._owner = owner
         self._folders: set[str] = set()
-        self._rooms = shared_rooms()
+        self._rooms = shared_rooms("encoded")
         # More than any codec makes of what it cannot make smaller.
         self._encoded_bytes = codec.n_bytes + codec.n_bytes // 128 + 1024
 
