@@ -11,12 +11,12 @@ from zarr.storage import LocalStore
 
 import ziggurat as zg
 from test_encoded import objects
-from ziggurat import storing
+from ziggurat import encoding
 from ziggurat.handle import Handle
 from ziggurat.storing import FileWriter
 
 pytestmark = pytest.mark.skipif(
-    storing._calls(numcodecs.Blosc) is None, reason="blosc's C functions are not found here"
+    encoding._calls(numcodecs.Blosc) is None, reason="blosc's C functions are not found here"
 )
 
 

@@ -26,14 +26,14 @@ from zarr.storage import LocalStore, MemoryStore, ZipStore
 
 import ziggurat as zg
 from test_encoded import NAMES, objects
-from ziggurat import encoded, storing
+from ziggurat import encoded, encoding, storing
 from ziggurat.config import RetryConfig
 from ziggurat.handle import Handle
 from ziggurat.storing import FileWriter
 from ziggurat.testing import CountingStore, FlakyStore, LatencyStore
 
 pytestmark = pytest.mark.skipif(
-    any(storing._calls(coder) is None for coder in (None, numcodecs.Blosc, numcodecs.Zstd)),
+    any(encoding._calls(coder) is None for coder in (None, numcodecs.Blosc, numcodecs.Zstd)),
     reason="the codecs' C functions are not found here",
 )
 
@@ -411,7 +411,7 @@ def test_without_the_compiled_call(how, tmp_path, monkeypatch):
     elif how == "half loaded":
         monkeypatch.setitem(sys.modules, "ziggurat._jit", type(sys)("ziggurat._jit"))
     else:
-        monkeypatch.setattr(storing, "_calls", lambda coder: None)
+        monkeypatch.setattr(encoding, "_calls", lambda coder: None)
     array = array_in(tmp_path, compressors=[BloscCodec()])
     handle = Handle(array)
     assert handle._direct._writer.files is None or not handle._direct._writer.files.put("c/0", noise(64))
@@ -521,3 +521,68 @@ def test_no_codec_leaves_its_memory(tmp_path):
     script = f"ROOT = {str(tmp_path)!r}\n{FENCED}"
     done = subprocess.run([sys.executable, "-c", script], cwd=Path(__file__).parent, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+# --- shards
+
+
+@pytest.fixture
+def packed(monkeypatch):
+    """Count shards whose chunks one compiled call encoded (True), and others."""
+    counts = {True: 0, False: 0}
+    pack = storing.UnitWriter._pack
+
+    def counting(self, *args):
+        spans = pack(self, *args)
+        counts[spans is not None] += 1
+        return spans
+
+    monkeypatch.setattr(storing.UnitWriter, "_pack", counting)
+    return counts
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_shards_are_those_of_zarr(data):
+    dtype, codec = data.draw(st.sampled_from(NUMBERS)), data.draw(compressors(3))
+    chunk = tuple(data.draw(st.lists(st.sampled_from([1, 2, 3, 8, 30]), min_size=1, max_size=3)))
+    shard = tuple(c * data.draw(st.sampled_from([1, 2, 3, 4])) for c in chunk)
+    shape = tuple(s + data.draw(st.sampled_from([0, 0, c, s, 1])) for s, c in zip(shard, chunk, strict=True))
+    fill = data.draw(st.sampled_from([0, 1]))
+    pixels = noise(shape, "uint8", data.draw(st.integers(0, 9))).astype(dtype)
+    kind = data.draw(st.sampled_from(["all", "some", "few", "none"]))
+    for box in np.ndindex(*(-(-n // c) for n, c in zip(shape, chunk, strict=True))):
+        is_fill = {"all": False, "some": sum(box) % 2, "few": sum(box), "none": True}[kind]
+        if is_fill:
+            pixels[tuple(slice(i * c, (i + 1) * c) for i, c in zip(box, chunk, strict=True))] = fill
+    pixels = data.draw(st.sampled_from([pixels, np.asfortranarray(pixels), np.repeat(pixels, 2, axis=0)[::2]]))
+    with TemporaryDirectory() as found, TemporaryDirectory() as expected:
+        options = {"chunks": chunk, "shards": shard, "fill_value": fill}
+        ours, theirs = (array_in(root, shape, dtype, codec, **options) for root in (found, expected))
+        theirs[...] = pixels
+        Handle(ours).write(everything(ours), pixels)
+        assert files(found) == files(expected)
+
+
+@pytest.mark.parametrize("codec", [[], [BloscCodec()], [ZstdCodec()]], ids=["none", "blosc", "zstd"])
+def test_one_call_encodes_a_shard(codec, tmp_path, packed):
+    array = array_in(tmp_path, (64, 64), compressors=codec, chunks=(16, 8), shards=(32, 32))
+    pixels = noise((64, 64)) | 1
+    Handle(array).write(everything(array), pixels)
+    assert packed == {True: 4, False: 0}
+    np.testing.assert_array_equal(array[...], pixels)
+
+
+def test_noise_that_grows_when_it_is_encoded(tmp_path, packed):
+    array = array_in(tmp_path, (8, 8), compressors=[BloscCodec()], chunks=(1, 1), shards=(8, 8))
+    pixels = noise((8, 8)) | 1
+    Handle(array).write(everything(array), pixels)
+    np.testing.assert_array_equal(array[...], pixels)
+
+
+def test_shards_in_memory(packed):
+    array = array_in(MemoryStore(), (64,), compressors=[BloscCodec()], chunks=(8,), shards=(32,))
+    pixels = noise(64) | 1
+    Handle(array).write(everything(array), pixels)
+    assert packed == {True: 2, False: 0}
+    np.testing.assert_array_equal(array[...], pixels)

@@ -15,8 +15,8 @@ import numba
 import numpy as np
 
 from ziggurat._jit_calls import memory
-from ziggurat._jit_chunks import CHUNKS, fetched, wanted
-from ziggurat._jit_store import SPLICING, STORING, splice, store
+from ziggurat._jit_chunks import CHUNKS, LOADING, fetched, wanted
+from ziggurat._jit_store import PACKING, SPLICING, STORING, pack, splice, store
 
 __all__ = [
     "compiled",
@@ -25,10 +25,8 @@ __all__ = [
     "int_extremes",
     "int_means",
     "jitted",
-    "loading",
+    "of_chunks",
     "samples",
-    "splicing",
-    "storing",
     "wide_means",
 ]
 
@@ -280,20 +278,17 @@ def _samples(src: Any, out: Any, grid: Grid, dz: int, dy: int) -> None:
                     out[target + x] = src[row + x * fx]
 
 
-# Last, so that where these are there, all of the module is.
+_OF_CHUNKS: dict[str, tuple[Kernel, Any]] = {
+    "load": (fetched.py_func, LOADING),
+    "pack": (pack, PACKING),
+    "splice": (splice, SPLICING),
+    "store": (store, STORING),
+}
+
+
+# Last, so that where it is there, all of the module is.
 @functools.cache
-def loading() -> Callable[..., bool]:
-    """Return what reads and decodes a stored chunk, compiled."""
-    return jitted(fetched.py_func, numba.boolean(CHUNKS, numba.int64, numba.uint8[::1], numba.int64, numba.int64))
-
-
-@functools.cache
-def storing() -> Callable[..., bool]:
-    """Return what encodes and stores a chunk, compiled."""
-    return jitted(store, numba.boolean(*STORING))
-
-
-@functools.cache
-def splicing() -> Callable[..., bool]:
-    """Return what stores a chunk of which parts differ from what is stored, compiled."""
-    return jitted(splice, numba.boolean(*SPLICING))
+def of_chunks(name: str) -> Callable[..., bool]:
+    """Return what reads, encodes or stores chunks, compiled, by its name in `ziggurat._jit_chunks` and `_jit_store`."""
+    function, given = _OF_CHUNKS[name]
+    return jitted(function, numba.boolean(*given))

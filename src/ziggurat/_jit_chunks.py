@@ -16,10 +16,13 @@ from ziggurat._codes import BLOSC, DONE, MISSING, ZSTD
 from ziggurat._jit_blosc import block_bytes, decode_blocks, is_whole, span
 from ziggurat._jit_calls import address_of, call, word
 
-__all__ = ["CHUNKS", "NO_CHUNKS", "fetched", "opened", "read_at", "wanted"]
+__all__ = ["CHUNKS", "LOADING", "NO_CHUNKS", "fetched", "opened", "read_at", "wanted"]
 
 CHUNKS = numba.types.Tuple([numba.int64[::1], numba.int64[:, ::1], numba.uint8[::1], numba.uint8[::1]])
 """What `wanted` takes."""
+
+LOADING = [CHUNKS, numba.int64, numba.uint8[::1], numba.int64, numba.int64]
+"""What `fetched` takes, for pixels as bytes."""
 
 NO_CHUNKS = np.empty(0, np.int64), np.empty((0, 2), np.int64), np.empty(0, np.uint8), np.empty(0, np.uint8)
 

@@ -15,7 +15,7 @@ from ziggurat._jit_blosc import HEADER_BYTES, ONE_BLOCK_BYTES, block_bytes, deco
 from ziggurat._jit_calls import address_of, call, put_word, word
 from ziggurat._jit_chunks import opened, read_at
 
-__all__ = ["SPLICING", "STORING", "splice", "store"]
+__all__ = ["PACKING", "SPLICING", "STORING", "pack", "splice", "store"]
 
 ZSTD_LEVEL, ZSTD_CHECKSUM = 100, 201
 ROOM_BYTES = 1024  # beside a block: more than blosc adds to one that it cannot make smaller
@@ -26,6 +26,12 @@ STORING = [numba.int64[::1], numba.int64, numba.int64, numba.uint8[::1], numba.i
 SPLICING = [*STORING, numba.int64[::1], numba.int64[:, ::1], numba.int64]
 """What `splice` takes."""
 
+PACKING = [
+    *(numba.int64[::1], numba.int64[::1], numba.int64[::1], numba.int64),
+    *(numba.uint8[::1], numba.uint8[::1], numba.int64, numba.int64[:, ::1]),
+]
+"""What `pack` takes."""
+
 
 def store(calls: Any, place: int, size: int, data: Any, path: int, spare: int) -> Any:
     """Encode the pixels of a chunk, and put them where a file was, or none: all at once. Say whether that was done.
@@ -33,8 +39,8 @@ def store(calls: Any, place: int, size: int, data: Any, path: int, spare: int) -
     Parameters
     ----------
     calls : array
-        Which codec (of `ziggurat._codes`); the addresses of C's `creat`, `write`, `close`, `rename` and `unlink`; the
-        mode of new files; the addresses of what encodes, and its parameters.
+        Which codec (of `ziggurat._codes`); the addresses of C's `creat`, `write`, `close`, `rename`, `unlink` and
+        `memcpy`; the mode of new files; the addresses of what encodes, and its parameters.
     place, size : int
         Address and number of the bytes of the pixels.
     data : array
@@ -42,7 +48,7 @@ def store(calls: Any, place: int, size: int, data: Any, path: int, spare: int) -
     path, spare : int
         Addresses of two paths: of the file, and of one beside it, which takes its place when it is complete.
     """
-    n = _encode(calls, place, size, data)
+    n = _encode(calls, place, size, data, 0)
     source = place if calls[0] == RAW else address_of(data)
     return n > 0 and _put(calls, np.array([[source, np.int64(n)]]), path, spare)
 
@@ -128,17 +134,17 @@ def _is_alike(calls: Any, reading: Any, data: Any, sizes: Any, b: int) -> Any:
 @numba.njit(nogil=True)
 def _encode_block(calls: Any, place: int, block: int, data: Any, end: int) -> Any:
     """Encode one block as a chunk of its own, at `end` of `data`; return its bytes, 0 or less for nothing done."""
-    level, shuffle, pixel, name = calls[8], calls[9], calls[10], calls[11]
+    level, shuffle, pixel, name = calls[9], calls[10], calls[11], calls[12]
     most = block + ROOM_BYTES
     if end + most > len(data):
         return np.int32(0)
-    return np.int32(call(calls[7], (level, shuffle, pixel, block, place, address_of(data) + end, most, name, block, 1)))
+    return np.int32(call(calls[8], (level, shuffle, pixel, block, place, address_of(data) + end, most, name, block, 1)))
 
 
 @numba.njit(nogil=True)
 def _put(calls: Any, parts: Any, path: int, spare: int) -> Any:
     """Write bytes (addresses and numbers), one after the other, to a file that takes the place of another."""
-    file = np.int64(np.int32(call(calls[1], (spare, calls[6]))))
+    file = np.int64(np.int32(call(calls[1], (spare, calls[7]))))
     if file < 0:
         return False
     is_done = True
@@ -155,19 +161,58 @@ def _put(calls: Any, parts: Any, path: int, spare: int) -> Any:
     return False
 
 
+def pack(calls: Any, starts: Any, rows: Any, row_bytes: int, scratch: Any, data: Any, first: int, spans: Any) -> Any:
+    """Encode chunks one after the other, and say whether that was done.
+
+    Parameters
+    ----------
+    calls : array
+        As `store` takes them.
+    starts : array
+        Addresses of the first pixels of the chunks.
+    rows : array
+        Where the rows of a chunk begin, in bytes from its first pixel.
+    row_bytes : int
+        Bytes of pixels in a row.
+    scratch : array
+        Memory for the pixels of one chunk.
+    data : array
+        Memory for the encoded bytes, which are put there from `first` on.
+    spans : array of int, shape (n, 2)
+        Where each chunk begins in `data` and how many bytes it has, set here.
+    """
+    at, size = first, len(scratch)
+    for i in range(len(starts)):
+        place = starts[i]
+        if len(rows) > 1 or calls[0] == RAW:
+            place = address_of(scratch) if calls[0] != RAW else address_of(data) + at
+            if calls[0] == RAW and at + size > len(data):
+                return False
+            for r in range(len(rows)):
+                call(calls[6], (place + r * row_bytes, starts[i] + rows[r], row_bytes))
+        n = _encode(calls, place, size, data, at)
+        if n <= 0:
+            return False
+        spans[i, 0], spans[i, 1] = at, n
+        at += n
+    return True
+
+
 @numba.njit(nogil=True)
-def _encode(calls: Any, place: int, size: int, data: Any) -> Any:
-    """Encode `size` bytes into `data`, and return how many they are then; the same as numcodecs does."""
-    codec, room = calls[0], address_of(data)
+def _encode(calls: Any, place: int, size: int, data: Any, at: int) -> Any:
+    """Encode `size` bytes into `data` from `at` on, and return how many they are then; the same as numcodecs does."""
+    codec, room, left = calls[0], address_of(data) + at, len(data) - at
     if codec == BLOSC:
-        level, shuffle, pixel, name, block = calls[8], calls[9], calls[10], calls[11], calls[12]
+        level, shuffle, pixel, name, block = calls[9], calls[10], calls[11], calls[12], calls[13]
         most = size + HEADER_BYTES
-        return np.int32(call(calls[7], (level, shuffle, pixel, size, place, room, most, name, block, 1)))
+        if most > left:
+            return np.int64(-1)
+        return np.int64(np.int32(call(calls[8], (level, shuffle, pixel, size, place, room, most, name, block, 1))))
     if codec == ZSTD:
-        context = call(calls[7], (0,))
-        call(calls[8], (context, ZSTD_LEVEL, calls[11]))
-        call(calls[8], (context, ZSTD_CHECKSUM, calls[12]))
-        n = call(calls[9], (context, room, len(data), place, size))
-        call(calls[10], (context,))
-        return n if n <= len(data) else -1
-    return size
+        context = call(calls[8], (0,))
+        call(calls[9], (context, ZSTD_LEVEL, calls[12]))
+        call(calls[9], (context, ZSTD_CHECKSUM, calls[13]))
+        n = call(calls[10], (context, room, left, place, size))
+        call(calls[11], (context,))
+        return n if 0 < n <= left else np.int64(-1)
+    return np.int64(size)

@@ -88,7 +88,7 @@ class Direct:
 
     def _load(self, box: Box, room: NDArray[np.uint8]) -> bool:
         """Read and decode a whole chunk in one compiled call; say whether that was done."""
-        load = compiled("loading")
+        load = compiled("load")
         if load is None or self.calls is None or self.local is None:
             return False
         (root, requests), data = self.local, self.encoded_rooms.take(self.encoded_bytes)

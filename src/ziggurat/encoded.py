@@ -115,9 +115,9 @@ def _calls(coder: type | None) -> Calls | None:
 
 
 def compiled(name: str) -> Callable[..., bool] | None:
-    """Return a compiled function of `ziggurat._jit`, where numba was worth its loading for what is computed."""
-    found = None if IS_OFF else getattr(sys.modules.get("ziggurat._jit"), name, None)
-    return found() if found else None
+    """Return a compiled function of chunks, where numba was worth its loading for what is computed."""
+    found = None if IS_OFF else getattr(sys.modules.get("ziggurat._jit"), "of_chunks", None)
+    return found(name) if found else None
 
 
 def addresses(functions: Sequence[Any]) -> list[int]:

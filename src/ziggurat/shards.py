@@ -85,14 +85,29 @@ class ShardIndex:
         room : array
             Where the bytes are put; more is made where it is too small.
         """
-        spans = np.full((*self.grid, 2), MISSING, "<u8")
-        stop = start = 0 if self.is_last else self.n_bytes
-        for index in _morton_order(self.grid):
+        spans = self.spans()
+        stop = 0 if self.is_last else self.n_bytes
+        for index in self.order:
             if (piece := encoded(index)) is not None:
                 spans[index] = stop, len(piece)
                 room, stop = _put(room, stop, piece), stop + len(piece)
-        if stop == start:
+        return self.closed(spans, room)
+
+    @property
+    def order(self) -> list[Shape]:
+        """The chunks in the order in which zarr writes them."""
+        return _morton_order(self.grid)
+
+    def spans(self) -> Spans:
+        """Return the spans of a shard without chunks."""
+        return np.full((*self.grid, 2), MISSING, "<u8")
+
+    def closed(self, spans: Spans, room: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
+        """Add the index to the chunks in `room` that lie at `spans`; return the bytes of all, None for no chunks."""
+        is_there = spans[..., 0] != MISSING
+        if not is_there.any():
             return None
+        stop = int(spans[is_there].sum(axis=1).max())
         packed = spans.tobytes()
         packed += checksum(np.frombuffer(packed, np.uint8)) if self.is_checked else b""
         room = _put(room, stop if self.is_last else 0, packed)

@@ -1,6 +1,5 @@
 """Encodes write units and stores them: those that are files of a local store in one compiled call each."""
 
-import ctypes
 import functools
 import math
 import os
@@ -10,29 +9,24 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 import numcodecs
-import numcodecs.blosc
-import numcodecs.zstd
 import numpy as np
 from numpy.typing import NDArray
 from zarr.buffer.cpu import Buffer, NDBuffer
 
-from ziggurat._codes import BLOSC, RAW, ZSTD
 from ziggurat._hot import address
 from ziggurat.boxes import Box, corner, intersect, is_empty, of_shape, slices
 from ziggurat.codecs import ChunkCodec
 from ziggurat.counted import Requests, local_root
-from ziggurat.encoded import addresses, calls_of, compiled
+from ziggurat.encoded import calls_of, compiled
+from ziggurat.encoding import Encoding
 from ziggurat.grid import Shape, each_cell
 from ziggurat.rooms import shared_rooms
-from ziggurat.shards import ShardIndex
+from ziggurat.shards import ShardIndex, Spans
 
 if TYPE_CHECKING:
     import zarr
 
 __all__ = ["FileWriter", "UnitWriter", "fill_of"]
-
-NEW_FILE_MODE = 0o666
-"""What Python opens new files with; the process's mask takes away from it."""
 
 
 class UnitWriter:
@@ -62,6 +56,7 @@ class UnitWriter:
         # A store that refuses to be written says so itself.
         is_apart = index is not None or array.store.read_only
         self.files = None if is_apart else FileWriter.of(local_root(array.store), codec)
+        self._encoding = Encoding.of(codec) if index else None
         self._rooms = shared_rooms("encoded")
         # What makes a file of them holds on to none.
         self._is_local = local_root(array.store) is not None
@@ -116,12 +111,43 @@ class UnitWriter:
             return None if chunk is None else self.codec.encode(chunk)
 
         room = self._rooms.take(self._shard_bytes)
-        data = index.pack(encoded, room)
+        spans = self._pack(index, pixels, room)
+        data = index.pack(encoded, room) if spans is None else index.closed(spans, room)
         if data is None:
             self.store.delete_sync(key)
         else:
             self.store.set_sync(key, Buffer.from_array_like(data if self._is_local else data.copy()))
         self._rooms.give(room)
+
+    def _pack(self, index: ShardIndex, pixels: NDArray[Any], room: NDArray[np.uint8]) -> Spans | None:
+        """Encode the chunks of a shard into `room` in one compiled call; return where they lie, None for not done."""
+        pack = compiled("pack")
+        is_whole = not any(n % c for n, c in zip(pixels.shape, self.chunk, strict=True))
+        if pack is None or self._encoding is None or not is_whole or pixels.dtype != self.codec.dtype:
+            return None
+        firsts = pixels[tuple(slice(None, None, c) for c in self.chunk)]
+        is_stored = (firsts != self.fill) & (firsts == firsts)
+        for cell in np.argwhere(~is_stored):
+            box = tuple((i * c, (i + 1) * c) for i, c in zip(cell.tolist(), self.chunk, strict=True))
+            is_stored[tuple(cell)] = not self._is_fill(pixels[slices(box)])
+        there = set(map(tuple, np.argwhere(is_stored).tolist()))
+        cells = [cell for cell in index.order if cell in there]
+        rows, row_bytes = _rows(self.chunk, pixels.strides, pixels.itemsize)
+        if row_bytes == 0:
+            return None
+        starts = np.array(cells, np.int64).reshape(-1, pixels.ndim) @ (np.array(self.chunk) * pixels.strides)
+        found = np.empty((len(cells), 2), np.int64)
+        scratch = self._rooms.take(self.codec.n_bytes)
+        first = 0 if index.is_last else index.n_bytes
+        given = address(pixels) + starts, rows, row_bytes, scratch[: self.codec.n_bytes]
+        is_done = pack(self._encoding.calls, *given, room, first, found)
+        self._rooms.give(scratch)
+        if not is_done:
+            return None
+        spans = index.spans()
+        if cells:
+            spans[tuple(np.transpose(cells))] = found
+        return spans
 
     def _whole_chunk(self, pixels: NDArray[Any]) -> NDArray[Any] | None:
         """Return the pixels of a chunk with those beyond the array, None where it holds only fill."""
@@ -156,13 +182,12 @@ class FileWriter:
     Use `of`.
     """
 
-    def __init__(self, root: str, requests: Requests, codec: ChunkCodec, calls: NDArray[np.int64], owner: Any) -> None:
+    def __init__(self, root: str, requests: Requests, codec: ChunkCodec, encoding: Encoding) -> None:
         self.root = root
         self.requests = requests
         self.codec = codec
-        self._calls = calls
+        self._encoding = encoding
         self._reading = calls_of(codec)
-        self._owner = owner
         self._folders: set[str] = set()
         self._rooms = shared_rooms("encoded")
         # More than any codec makes of what it cannot make smaller.
@@ -172,22 +197,10 @@ class FileWriter:
     def of(cls, place: tuple[str, Requests] | None, codec: ChunkCodec) -> "FileWriter | None":
         """Return what stores such chunks in a directory, and counts it; None where that is not done so.
 
-        That is where there is no directory, codecs are not known, or pixels have another order.
+        That is where there is no directory, or the codec is not known.
         """
-        if place is None or codec.order != "C" or not codec.dtype.isnative or len(codec.coders) > 1:
-            return None
-        coder = codec.coders[0] if codec.coders else None
-        if isinstance(coder, numcodecs.Blosc):
-            name, pixel = coder.cname.encode() + b"\0", codec.pixel_bytes
-            shuffle = coder.shuffle if coder.shuffle >= 0 else (1 if pixel > 1 else 2)
-            text = np.frombuffer(name, np.uint8)
-            own: list[int] = [coder.clevel, shuffle, pixel, address(text), coder.blocksize]
-            calls, owner = _calls(numcodecs.Blosc), text
-        elif isinstance(coder, numcodecs.Zstd):
-            calls, owner, own = _calls(numcodecs.Zstd), None, [coder.level, int(coder.checksum)]
-        else:
-            calls, owner, own = _calls(None) if coder is None else None, None, []
-        return None if calls is None else cls(*place, codec, np.append(calls, np.array(own, np.int64)), owner)
+        encoding = Encoding.of(codec) if place else None
+        return cls(*place, codec, encoding) if place and encoding else None
 
     def put(self, key: str, pixels: NDArray[Any], changed: NDArray[np.int64] | None = None) -> bool:
         """Store a whole chunk, and say whether that was done; where it was not, nothing has changed.
@@ -196,7 +209,7 @@ class FileWriter:
         stored, one row each: only so much is encoded where that gives the same file. What is read of the file for that
         is not counted.
         """
-        store = compiled("storing")
+        store = compiled("store")
         if store is None or pixels.dtype != self.codec.dtype:
             return False
         pixels = np.ascontiguousarray(pixels)
@@ -206,7 +219,7 @@ class FileWriter:
             os.makedirs(folder, exist_ok=True)
             self._folders.add(folder)
         names = np.frombuffer(os.fsencode(f"{path}\0{path}.{uuid.uuid4().hex}.partial\0"), np.uint8)
-        given = self._calls, address(pixels), pixels.nbytes
+        given = self._encoding.calls, address(pixels), pixels.nbytes
         paths = address(names), address(names) + len(os.fsencode(path)) + 1
         done = changed is not None and self._splice(given, paths, changed)
         if not done:
@@ -217,7 +230,7 @@ class FileWriter:
 
     def _splice(self, given: tuple[Any, ...], paths: tuple[int, int], changed: NDArray[np.int64]) -> bool:
         """Store a chunk of which only some blocks are encoded anew, and say whether that was done."""
-        splice = compiled("splicing")
+        splice = compiled("splice")
         if splice is None or self._reading is None:
             return False
         with self._lent(2 * self._encoded_bytes) as data:
@@ -241,19 +254,13 @@ class FileWriter:
             self._rooms.give(data)
 
 
-@functools.cache
-def _calls(coder: type | None) -> NDArray[np.int64] | None:
-    """Return what all chunks of a codec are stored with, None where something of it is missing."""
-    try:
-        c = ctypes.CDLL(None)
-        functions = [c.creat, c.write, c.close, c.rename, c.unlink]
-        if coder is numcodecs.Blosc:
-            number, encoders = BLOSC, [ctypes.CDLL(numcodecs.blosc.__file__).blosc_compress_ctx]
-        elif coder is numcodecs.Zstd:
-            names = ("ZSTD_createCCtx", "ZSTD_CCtx_setParameter", "ZSTD_compress2", "ZSTD_freeCCtx")
-            number, encoders = ZSTD, [getattr(ctypes.CDLL(numcodecs.zstd.__file__), name) for name in names]
-        else:
-            number, encoders = RAW, []
-    except (AttributeError, OSError, TypeError):  # as on Windows
-        return None
-    return np.array([number, *addresses(functions), NEW_FILE_MODE, *addresses(encoders)], np.int64)
+def _rows(shape: Shape, strides: Sequence[int], item_bytes: int) -> tuple[NDArray[np.int64], int]:
+    """Return where the rows of an array begin, in bytes from its first pixel, and the bytes of one; 0 for no rows."""
+    row, axis = item_bytes, len(shape)
+    while axis and strides[axis - 1] == row:
+        axis -= 1
+        row *= shape[axis]
+    starts = np.zeros(1, np.int64)
+    for n, stride in zip(shape[:axis], strides[:axis], strict=True):
+        starts = np.add.outer(starts, stride * np.arange(n)).ravel()
+    return starts, row if axis < len(shape) else 0
