@@ -96,7 +96,7 @@ def _floor(image: Path) -> dict[str, float]:
     floor.numcodecs.blosc.use_threads = False
     spent = []
     for k, layout in enumerate(floor.layouts(image)):
-        decoded, data = np.empty((layout.n_inner, *layout.inner), np.uint16), np.empty(2 * layout.n_bytes, np.uint8)
+        decoded, data = np.empty((layout.n_inner, *layout.inner), np.uint16), floor.page_aligned(2 * layout.n_bytes)
         for file in objects_of(image, k):
             started = time.perf_counter()
             pixels = floor.decode(file, layout, data, decoded)

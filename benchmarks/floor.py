@@ -8,6 +8,7 @@ well as real coarser levels do, not exactly: the tables print the bytes that eac
 import itertools
 import json
 import math
+import mmap
 import random
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -106,12 +107,19 @@ def _work(jobs: Iterator[tuple[int, Path]], n: int, source: Layout, coarser: Seq
     decoded, data = np.empty((source.n_inner, *source.inner), np.uint16), np.empty(0, np.uint8)
     for i, file in jobs:
         if data.size < file.stat().st_size:
-            data = np.empty(file.stat().st_size, np.uint8)
+            data = page_aligned(file.stat().st_size)
         pixels = decode(file, source, data, decoded)
         for k, layout in enumerate(coarser, start=1):
             # Rounded up, so that the largest jobs start first and none is left alone at the end.
             for j in range(-(-i * layout.n_objects // n), -(-(i + 1) * layout.n_objects // n)):
                 encode(into / f"{k}-{j}", pixels, layout)
+
+
+def page_aligned(n_bytes: int) -> NDArray[np.uint8]:
+    """Return memory that begins with a page: into other places some processors copy from the page cache slowly."""
+    memory = np.empty(n_bytes + mmap.PAGESIZE, np.uint8)
+    first = -memory.ctypes.data % mmap.PAGESIZE
+    return memory[first : first + n_bytes]
 
 
 def decode(file: Path, layout: Layout, data: NDArray[np.uint8], out: NDArray[np.uint16]) -> NDArray[np.uint16]:

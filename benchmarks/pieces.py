@@ -57,6 +57,12 @@ PIECES: dict[str, Piece] = {
         f"{_SMOKE} --geometry planes --name processes --codec zstd --contender ours 'ours, 2 processes'",
     ),
     "regions": Piece("regions", 120, "--size 1GiB --repeat 2", f"{_SMOKE} --geometry planes --count 1 100"),
+    "large_regions": Piece(
+        "regions",
+        120,
+        "--size 8GiB --repeat 2 --name large_regions --count 100 --contender ours 'ours, full'",
+        f"{_SMOKE} --geometry planes --name large_regions --count 100 --contender ours 'ours, full'",
+    ),
     "anew": Piece(
         "peers",
         120,

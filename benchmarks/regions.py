@@ -28,6 +28,7 @@ def main(arguments: Sequence[str]) -> None:
     parser = parser_of("regions", __doc__, size="2GiB")
     parser.add_argument("--geometry", nargs="+", choices=[g.name for g in GEOMETRIES], default=["planes", "cubes"])
     parser.add_argument("--count", nargs="+", type=int, default=COUNTS, metavar="N", help="of regions")
+    parser.add_argument("--contender", nargs="+", choices=NAMES, default=NAMES)
     options = parser.parse_args(arguments)
     record = Record("regions", options, arguments, ["ngio"])
     geometries = [g.at_most(options.size) for g in GEOMETRIES if g.name in options.geometry]
@@ -43,23 +44,23 @@ def main(arguments: Sequence[str]) -> None:
     record.close()
 
 
-def random_regions(shape: tuple[int, ...], count: int) -> list[list[list[int]]]:
-    """Draw regions of 16 pixels along the spatial axes that change (one along the others), always the same ones."""
+def random_regions(geometry: Geometry, count: int) -> list[list[list[int]]]:
+    """Draw regions of 16 pixels along the axes that are reduced and one along the others, always the same ones."""
     rng = random.Random(count)
-    extents = [min(n, 1 if n == min(shape) and n < 128 else SIZE) for n in shape]
-    corners = ([rng.randrange(n - e + 1) for n, e in zip(shape, extents, strict=True)] for _ in range(count))
+    extents = [1 if factor == 1 else SIZE for factor in geometry.factors]
+    corners = ([rng.randrange(n - e + 1) for n, e in zip(geometry.shape, extents, strict=True)] for _ in range(count))
     return [[[a, a + e] for a, e in zip(corner, extents, strict=True)] for corner in corners]
 
 
 def _compare(record: Record, geometry: Geometry, image: Path, count: int, options: argparse.Namespace) -> None:
     file = image.with_name("regions.json")
-    file.write_text(json.dumps(random_regions(geometry.shape, count)))
+    file.write_text(json.dumps(random_regions(geometry, count)))
 
     def run(name: str, environment: dict[str, str]) -> dict[str, Any]:
         command = ("-m", "benchmarks.regions_contender", name, str(image), str(file))
         return in_fresh_process(*command, environment=environment)
 
-    for name, (runs, error) in take_turns(NAMES, options.repeat, run).items():
+    for name, (runs, error) in take_turns(options.contender, options.repeat, run).items():
         labels = {"image": f"{geometry.name} {geometry.n_bytes >> 20} MiB", "regions": str(count), "contender": name}
         record.add(labels, runs, error=error)
 
