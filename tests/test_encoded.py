@@ -759,7 +759,7 @@ def large(root, pixels, codec):
     half = tuple(-(-m // 2) for m in n)
     chunks = [n, tuple(max(1, m // 4) for m in half)]
     pairs = enumerate(zip((n, half), chunks, strict=True))
-    options = {"dtype": pixels.dtype, "compressors": [codec], "fill_value": 0}
+    options = {"dtype": pixels.dtype, "compressors": codec, "fill_value": 0}
     levels = [zarr.create_array(LocalStore(root / str(k)), shape=s, chunks=c, **options) for k, (s, c) in pairs]
     levels[0][...] = pixels
     return levels
@@ -769,11 +769,10 @@ def large(root, pixels, codec):
 @given(data=st.data())
 def test_parts_of_a_chunk_are_decoded_without_the_rest(data, tmp_path_factory):
     shape = data.draw(st.sampled_from([(1024, 512), (1024, 520), (64, 128, 64)]))
-    codec = BloscCodec(
-        cname=data.draw(st.sampled_from(["lz4", "zstd", "blosclz"])),
-        shuffle=data.draw(st.sampled_from(["noshuffle", "shuffle", "bitshuffle"])),
-        blocksize=data.draw(st.sampled_from([0, 2**15, 10_001])),
-    )
+    cname = data.draw(st.sampled_from(["lz4", "zstd", "blosclz", None]))
+    shuffle = data.draw(st.sampled_from(["noshuffle", "shuffle", "bitshuffle"]))
+    blocksize = data.draw(st.sampled_from([0, 2**15, 10_001]))
+    codec = [BloscCodec(cname=cname, shuffle=shuffle, blocksize=blocksize)] if cname else []
     method = data.draw(st.sampled_from(["mean", "max", "mode", "linear"]))
     levels = large(tmp_path_factory.mktemp("a"), np.random.default_rng(0).integers(0, 99, shape).astype("u2"), codec)
     build(levels, method)

@@ -279,7 +279,7 @@ def _samples(src: Any, out: Any, grid: Grid, dz: int, dy: int) -> None:
 
 
 _OF_CHUNKS: dict[str, tuple[Kernel, Any]] = {
-    "load": (fetched.py_func, LOADING),
+    "load": (fetched, LOADING),
     "pack": (pack, PACKING),
     "splice": (splice, SPLICING),
     "store": (store, STORING),
@@ -291,4 +291,4 @@ _OF_CHUNKS: dict[str, tuple[Kernel, Any]] = {
 def of_chunks(name: str) -> Callable[..., bool]:
     """Return what reads, encodes or stores chunks, compiled, by its name in `ziggurat._jit_chunks` and `_jit_store`."""
     function, given = _OF_CHUNKS[name]
-    return jitted(function, numba.boolean(*given))
+    return jitted(getattr(function, "py_func", function), numba.boolean(*given))

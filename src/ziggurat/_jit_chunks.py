@@ -12,7 +12,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from ziggurat._codes import BLOSC, DONE, MISSING, ZSTD
+from ziggurat._codes import BLOSC, DONE, MISSING, RAW, ZSTD
 from ziggurat._jit_blosc import block_bytes, decode_blocks, is_whole, span
 from ziggurat._jit_calls import address_of, call, word
 
@@ -71,10 +71,14 @@ def fetched(chunks: Any, i: int, room: Any, first: int, last: int) -> Any:
                 found[i] = MISSING
             return False
         size = room.size * room.itemsize
-        if calls[0] == BLOSC and last - first + WORTH_BYTES < size:
-            is_done = _decode_some(calls, file, data, n, room, first, last)
-        if not is_done:
-            is_done = read_at(calls, file, data, 0, n, 0) and _decode(calls, address_of(data), n, room)
+        if calls[0] == RAW:
+            is_done = n == size and read_at(calls, file, address_of(room) + first, last - first, last - first, first)
+        else:
+            if calls[0] == BLOSC and last - first + WORTH_BYTES < size:
+                is_done = _decode_some(calls, file, data, n, room, first, last)
+            if not is_done:
+                memory = address_of(data)
+                is_done = read_at(calls, file, memory, len(data), n, 0) and _decode(calls, memory, n, room)
         call(calls[4], (file,))
     if is_done:
         found[i] = DONE
@@ -84,17 +88,17 @@ def fetched(chunks: Any, i: int, room: Any, first: int, last: int) -> Any:
 @numba.njit(nogil=True)
 def _decode_some(calls: Any, file: int, data: Any, n: int, room: Any, first: int, last: int) -> Any:
     """Read and decode the blocks that hold the bytes from `first` to `last`, and say whether that was done."""
-    head, n_head, place = address_of(data), min(n, HEAD_BYTES), HEAD_BYTES + GAP_BYTES
+    head, n_head, gap = address_of(data), min(n, HEAD_BYTES), HEAD_BYTES + GAP_BYTES
     size = room.size * room.itemsize
-    block = block_bytes(head, n_head, n, size) if read_at(calls, file, data, 0, n_head, 0) else 0
+    block = block_bytes(head, n_head, n, size) if read_at(calls, file, head, len(data), n_head, 0) else 0
     if block == 0:
         return False
     blocks = first // block, (last + block - 1) // block
     start, stop = span(head, blocks[0], block, n, size)[0], span(head, blocks[1] - 1, block, n, size)[1]
-    if not read_at(calls, file, data, place, stop - start, start):
+    if not read_at(calls, file, head + gap, len(data) - gap, stop - start, start):
         return False
     pixels = address_of(room) + blocks[0] * block
-    return decode_blocks(calls[1], head, blocks, head + place, (block, n, size), pixels)
+    return decode_blocks(calls[1], head, blocks, head + gap, (block, n, size), pixels)
 
 
 @numba.njit(nogil=True)
@@ -105,13 +109,13 @@ def opened(calls: Any, path: int) -> Any:
 
 
 @numba.njit(nogil=True)
-def read_at(calls: Any, file: int, data: Any, place: int, n: int, start: int) -> Any:
-    """Read `n` bytes of a file from `start` on into `data` from `place` on; say whether that was done."""
+def read_at(calls: Any, file: int, place: int, room: int, n: int, start: int) -> Any:
+    """Read `n` bytes of a file from `start` on to an address with `room` for so many, and say whether that was done."""
     done, count = 0, 1
-    if n < 0 or place + n > len(data):
+    if not 0 <= n <= room:
         return False
     while done < n and count > 0:
-        count = call(calls[3], (file, address_of(data) + place + done, n - done, start + done))
+        count = call(calls[3], (file, place + done, n - done, start + done))
         done += max(count, 0)
     return done == n
 

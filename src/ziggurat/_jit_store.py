@@ -74,7 +74,7 @@ def splice(
     file, n = opened(reading, path)
     if file < 0:
         return False
-    is_read = read_at(reading, file, data, 0, n, 0)
+    is_read = read_at(reading, file, head, len(data), n, 0)
     call(reading[4], (file,))
     block = block_bytes(head, n, n, size) if is_read else 0
     if block == 0 or block != usual:
