@@ -29,9 +29,10 @@ PARTS = {
     ("~", "<method 'readinto' of '_io.FileIO' objects>"): "fetching_s",
     ("_hot.py", "reduce"): "reducing_s",
     ("storing.py", "put"): "storing_s",
+    ("storing.py", "_splice"): "storing_s",
+    ("storing.py", "_pack"): "storing_s",
     ("codecs.py", "encode"): "storing_s",
     ("~", "<method 'write' of '_io.BufferedWriter' objects>"): "storing_s",
-    ("~", "<method 'join' of 'bytes' objects>"): "storing_s",
     ("~", "<built-in method posix.replace>"): "storing_s",
 }
 

@@ -184,10 +184,13 @@ def pack(calls: Any, starts: Any, rows: Any, row_bytes: int, scratch: Any, data:
     at, size = first, len(scratch)
     for i in range(len(starts)):
         place = starts[i]
-        if len(rows) > 1 or calls[0] == RAW:
-            place = address_of(scratch) if calls[0] != RAW else address_of(data) + at
-            if calls[0] == RAW and at + size > len(data):
+        if calls[0] == RAW:
+            place = address_of(data) + at
+            if at + size > len(data):
                 return False
+        elif len(rows) > 1:
+            place = address_of(scratch)
+        if place != starts[i]:
             for r in range(len(rows)):
                 call(calls[6], (place + r * row_bytes, starts[i] + rows[r], row_bytes))
         n = _encode(calls, place, size, data, at)

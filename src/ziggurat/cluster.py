@@ -105,9 +105,9 @@ def run_distributed(client: Any, work: Work, plan: Plan, told: Told, wanted: Wan
     `dask.annotate` is honoured: priorities, resources, retries of tasks. Records are let go as they arrive, so that a
     worker that dies takes little with it; what it had begun runs again elsewhere.
     """
-    before = _workers(client)
+    before = _threads(client)
     work = replace(work, pulse_s=max(PULSE_S, len(before) / MAX_PULSES_PER_S))
-    graph, keys = make_graph(work, plan, wanted, _run, _n_threads(client))
+    graph, keys = make_graph(work, plan, wanted, _run, sum(before.values()))
     records: list[Record] = []
     futures: list[Any] = []
     try:
@@ -121,25 +121,19 @@ def run_distributed(client: Any, work: Work, plan: Plan, told: Told, wanted: Wan
         _stop(client, futures)
         raise
     finally:
-        if before - _workers(client):
+        if before.keys() - _threads(client).keys():
             # A worker that was killed leaves what it was just writing beside its place.
             for handle in work.handles[1:]:
                 sweep(handle.array)
     return records
 
 
-def _workers(client: Any) -> set[str]:
-    """Return the addresses of the workers; none where the scheduler is gone."""
+def _threads(client: Any) -> dict[str, int]:
+    """Return the number of threads of each worker, by its address; none where the scheduler is gone."""
     with suppress(Exception):
-        return set(client.scheduler_info().get("workers", ()))
-    return set()
-
-
-def _n_threads(client: Any) -> int:
-    """Return the threads of all workers; none where the scheduler is gone."""
-    with suppress(Exception):
-        return sum(client.nthreads().values())
-    return 0
+        workers = client.scheduler_info().get("workers", {})
+        return {address: worker["nthreads"] for address, worker in workers.items()}
+    return {}
 
 
 def _run(work: Work, tasks: Sequence[Task], needed: list[Any]) -> list[Record]:

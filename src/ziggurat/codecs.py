@@ -88,6 +88,11 @@ class ChunkCodec:
         sizes = [codec.typesize for codec in array.compressors if isinstance(codec, BloscCodec)]
         return cls(array.chunks, dtype, order, known, *sizes[:1]) if len(known) == len(coders) else None
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether native pixels in C order go through one codec at most: what compiled loops can do."""
+        return self.order == "C" and self.dtype.isnative and len(self.coders) < 2
+
     def decode(self, data: Any, room: NDArray[np.uint8]) -> NDArray[Any]:
         """Return the pixels of a chunk, in `room` (of `n_bytes`) where that saves memory.
 

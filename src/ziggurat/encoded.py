@@ -83,7 +83,7 @@ type Take = Callable[[Encoded], Sequence[int]]
 
 def calls_of(codec: ChunkCodec) -> Calls | None:
     """Return what decodes such chunks without Python; None where nothing does."""
-    if codec.order != "C" or not codec.dtype.isnative or len(codec.coders) > 1:
+    if not codec.is_plain:
         return None
     return _calls(type(codec.coders[0]) if codec.coders else None)
 

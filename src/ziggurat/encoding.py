@@ -38,7 +38,7 @@ class Encoding(NamedTuple):
     @classmethod
     def of(cls, codec: ChunkCodec) -> "Encoding | None":
         """Return the encoding of a codec; None where it is not known, or pixels have another order."""
-        if codec.order != "C" or not codec.dtype.isnative or len(codec.coders) > 1:
+        if not codec.is_plain:
             return None
         coder = codec.coders[0] if codec.coders else None
         if isinstance(coder, numcodecs.Blosc):

@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from zarr.buffer.cpu import Buffer, NDBuffer
 
 from ziggurat._hot import address
-from ziggurat.boxes import Box, corner, intersect, is_empty, of_shape, slices
+from ziggurat.boxes import Box, corner, intersect, of_shape, slices
 from ziggurat.codecs import ChunkCodec
 from ziggurat.counted import Requests, local_root
 from ziggurat.encoded import calls_of, compiled
 from ziggurat.encoding import Encoding
 from ziggurat.grid import Shape, each_cell
+from ziggurat.regions import as_boxes, meeting
 from ziggurat.rooms import shared_rooms
 from ziggurat.shards import ShardIndex, Spans
 
@@ -55,11 +56,12 @@ class UnitWriter:
         self.fill = fill_of(array)
         # A store that refuses to be written says so itself.
         is_apart = index is not None or array.store.read_only
-        self.files = None if is_apart else FileWriter.of(local_root(array.store), codec)
+        local = local_root(array.store)
+        self.files = None if is_apart else FileWriter.of(local, codec)
         self._encoding = Encoding.of(codec) if index else None
-        self._rooms = shared_rooms("encoded")
-        # What makes a file of them holds on to none.
-        self._is_local = local_root(array.store) is not None
+        self._rooms, self._pixel_rooms = shared_rooms("encoded"), shared_rooms()
+        # What makes a file of bytes holds on to none of them.
+        self._is_local = local is not None
         unit_bytes = math.prod(self.unit) * array.dtype.itemsize
         self._shard_bytes = unit_bytes + unit_bytes // 64 + 1024 + (index.n_bytes if index else 0)
 
@@ -97,33 +99,39 @@ class UnitWriter:
         is_within = all(stop <= n for (_, stop), n in zip(unit, self.array.shape, strict=True))
         if not (boxes and is_within and self.files and self.files.block_bytes):
             return None
-        met = np.array([part for box in boxes if not is_empty(part := intersect(box, unit))]).reshape(-1, len(unit), 2)
+        met = as_boxes(meeting(as_boxes(boxes, len(unit)), unit), len(unit))
         first, last = met[..., 0] - corner(unit), met[..., 1] - corner(unit) - 1
         strides = [self.array.dtype.itemsize * math.prod(self.chunk[i + 1 :]) for i in range(len(unit))]
         return np.ascontiguousarray(np.stack([first @ strides, last @ strides + strides[-1]], axis=1))
 
     def _write_shard(self, index: ShardIndex, key: str, pixels: NDArray[Any]) -> None:
         """Set a shard, or delete it where it holds only fill."""
-        boxes = dict(each_cell(of_shape(pixels.shape), self.chunk))
-
-        def encoded(cell: Shape) -> bytes | None:
-            chunk = self._whole_chunk(pixels[slices(boxes[cell])]) if cell in boxes else None
-            return None if chunk is None else self.codec.encode(chunk)
-
         room = self._rooms.take(self._shard_bytes)
         spans = self._pack(index, pixels, room)
-        data = index.pack(encoded, room) if spans is None else index.closed(spans, room)
+        data = index.pack(self._encoder(pixels), room) if spans is None else index.closed(spans, room)
         if data is None:
             self.store.delete_sync(key)
         else:
             self.store.set_sync(key, Buffer.from_array_like(data if self._is_local else data.copy()))
         self._rooms.give(room)
 
+    def _encoder(self, pixels: NDArray[Any]) -> Callable[[Shape], bytes | None]:
+        """Return what encodes one chunk of a shard, given its index; None where it holds only fill."""
+        boxes = dict(each_cell(of_shape(pixels.shape), self.chunk))
+
+        def encoded(cell: Shape) -> bytes | None:
+            chunk = self._whole_chunk(pixels[slices(boxes[cell])]) if cell in boxes else None
+            return None if chunk is None else self.codec.encode(chunk)
+
+        return encoded
+
     def _pack(self, index: ShardIndex, pixels: NDArray[Any], room: NDArray[np.uint8]) -> Spans | None:
         """Encode the chunks of a shard into `room` in one compiled call; return where they lie, None for not done."""
         pack = compiled("pack")
         is_whole = not any(n % c for n, c in zip(pixels.shape, self.chunk, strict=True))
-        if pack is None or self._encoding is None or not is_whole or pixels.dtype != self.codec.dtype:
+        rows, row_bytes = _rows(self.chunk, pixels.strides, pixels.itemsize)
+        can = is_whole and row_bytes and pixels.dtype == self.codec.dtype
+        if pack is None or self._encoding is None or not can:
             return None
         firsts = pixels[tuple(slice(None, None, c) for c in self.chunk)]
         is_stored = (firsts != self.fill) & (firsts == firsts)
@@ -132,16 +140,13 @@ class UnitWriter:
             is_stored[tuple(cell)] = not self._is_fill(pixels[slices(box)])
         there = set(map(tuple, np.argwhere(is_stored).tolist()))
         cells = [cell for cell in index.order if cell in there]
-        rows, row_bytes = _rows(self.chunk, pixels.strides, pixels.itemsize)
-        if row_bytes == 0:
-            return None
         starts = np.array(cells, np.int64).reshape(-1, pixels.ndim) @ (np.array(self.chunk) * pixels.strides)
         found = np.empty((len(cells), 2), np.int64)
-        scratch = self._rooms.take(self.codec.n_bytes)
+        scratch = self._pixel_rooms.take(self.codec.n_bytes)
         first = 0 if index.is_last else index.n_bytes
         given = address(pixels) + starts, rows, row_bytes, scratch[: self.codec.n_bytes]
         is_done = pack(self._encoding.calls, *given, room, first, found)
-        self._rooms.give(scratch)
+        self._pixel_rooms.give(scratch)
         if not is_done:
             return None
         spans = index.spans()
