@@ -1,8 +1,10 @@
 """The same rebuild on one worker process and on more: `python -m benchmarks.scaling --help`.
 
 Every worker has one thread. What is measured is the run on a cluster that is up and has compiled everything, the only
-one there is: one that waits takes a tenth of a core to watch itself. Numbers of workers take turns, after a round that
-does not count. "in tasks" is the sum over all tasks, of the time inside them. Beside the
+one there is. Its scheduler and client, which elsewhere have a machine of their own, run on the workers' cores here. So
+what dask does to watch itself, 50 to 70 ms per second for each process, is done less often: no profile of workers, and
+`distributed.admin` looks once in seconds, not 50 times in one. Numbers of workers take turns, after a round that does
+not count. "in tasks" is the sum over all tasks, of the time inside them. Beside the
 peak that the plan promises for a task is the most that a worker grew by, in one run more, with the malloc that memory
 is measured with. For time malloc keeps what it has. By default a nanny makes it give memory back at once, and the
 codecs, which take some for each chunk, half as fast.
@@ -25,6 +27,11 @@ from benchmarks.measure import resident_bytes
 from benchmarks.processes import MEMORY_ENVIRONMENT
 from benchmarks.record import Record, parser_of
 
+SELDOM_WATCHED = {
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.tick.interval": "1s",
+    "distributed.admin.system-monitor.interval": "5s",
+}
 KEEPING_ENVIRONMENT = {"MALLOC_TRIM_THRESHOLD_": str(128 * 2**20), "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20)}
 
 
@@ -68,6 +75,7 @@ def _turn(image: Path, tiny: Path, n_workers: int) -> dict[str, Any]:
     """Return what a rebuild cost on a cluster that is up and has compiled everything, while no other one is there."""
     options = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "memory_limit": 0}
     with (
+        dask.config.set(SELDOM_WATCHED),
         LocalCluster(n_workers=n_workers, threads_per_worker=1, **options) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
