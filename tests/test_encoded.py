@@ -93,9 +93,9 @@ def watched():
     take, decode = Block.take, ChunkCodec.decode
 
     def counted_take(block, stored):
-        done = take(block, stored)
-        counts["taken"] += list(done).count(DONE)
-        return done
+        done, n_bytes = take(block, stored)
+        counts["taken"] += done.count(DONE)
+        return done, n_bytes
 
     def counted_decode(codec, data, room):
         counts["decoded"] += 1

@@ -4,6 +4,7 @@ Sparse images are mostly chunks that are not stored. What is built from them is 
 neither kept, reduced nor encoded pixel by pixel.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ziggurat._codes import DONE, LEFT
-from ziggurat.boxes import Box, corner, intersect, is_empty, n_pixels, shape_of, slices
+from ziggurat.boxes import Box, corner, intersect, is_empty, shape_of, slices
 from ziggurat.encoded import Encoded
 from ziggurat.grid import Shape
 from ziggurat.handle import Handle
@@ -111,11 +112,10 @@ class Block:
             return None
         n_bytes = 0
 
-        def take(stored: Encoded) -> Sequence[int]:
+        def take(stored: Encoded) -> list[int]:
             nonlocal n_bytes
-            found = self.take(stored)
-            parts = (intersect(window, box) for box, state in zip(stored.boxes, found, strict=True) if state == DONE)
-            n_bytes += sum(map(n_pixels, parts)) * stored.codec.dtype.itemsize
+            found, n_taken = self.take(stored)
+            n_bytes += n_taken
             return found
 
         window = self.step.window(self.box)
@@ -126,30 +126,48 @@ class Block:
             del pixels  # or it is held while the next one is computed
         return n_bytes
 
-    def take(self, stored: Encoded) -> list[int]:
-        """Reduce what the block needs of stored chunks, which a compiled loop reads; say what became of each."""
-        step, codec, found = self.step, stored.codec, np.full(len(stored.boxes), LEFT, np.uint8)
-        boxes, factors = np.array(stored.boxes), np.array([e.p for e in step.edges])
-        (low, high), first = np.array(step.window(self.box)).T, boxes[..., 0]
-        start, stop = np.maximum(first, low), np.minimum(boxes[..., 1], high)
-        # The last window of an axis may be short.
-        left = (start % factors != 0).any(axis=1) | (stop % factors != 0).any(axis=1) | (step.nodata is not None)
-        places = (start // factors - corner(self.box)) @ np.array(self.room.strides) // self.room.itemsize
-        while not left.all():
-            shape = (stop - start)[np.argmin(left)]
-            alike = ~left & (stop - start == shape).all(axis=1)
-            left |= alike
-            loop = chunk_loop(step.method, step.edges, shape.tolist(), codec.shape, codec.dtype, self.room)
+    def take(self, stored: Encoded) -> tuple[list[int], int]:
+        """Reduce what the block needs of stored chunks, which a compiled loop reads.
+
+        Return what became of each, and the bytes of the pixels that were needed of those that are done.
+        """
+        step, codec = self.step, stored.codec
+        found, n_bytes = [LEFT] * len(stored.boxes), 0
+        for shape, starts in self._wanted(stored).items() if step.nodata is None else ():
+            loop = chunk_loop(step.method, step.edges, shape, codec.shape, codec.dtype, self.room)
             if loop is None:
                 continue
             if self.value is not None:
                 self.settle()
-            states, origins = found[alike], np.ravel_multi_index(tuple((start - first)[alike].T), codec.shape)
-            chunks = stored.calls, stored.spans[alike], stored.data, states
-            loop.reduce_stored(chunks, stored.room, self.room, np.stack([origins, places[alike]], axis=1))
-            found[alike] = states
+            states = np.array([LEFT] * len(starts), np.uint8)
+            chunks = stored.calls, stored.spans[list(starts)], stored.data, states
+            loop.reduce_stored(chunks, stored.room, self.room, np.array(list(starts.values()), np.int64))
+            for i, state in zip(starts, states.tolist(), strict=True):
+                found[i] = state
+                n_bytes += (state == DONE) * math.prod(shape) * codec.dtype.itemsize
         self._is_filled = self._is_filled or DONE in found
-        return [int(each) for each in found]
+        return found, n_bytes
+
+    def _wanted(self, stored: Encoded) -> dict[Shape, dict[int, tuple[int, int]]]:
+        """Return where in its pixels, and where in the block's, what is needed of each chunk begins, by its shape.
+
+        Not of chunks in which a window is short, as the last one of an axis may be. For the few chunks of a block numpy
+        takes longer: pixels have just filled the caches, and what it needs for each call comes from memory.
+        """
+        window, factors = self.step.window(self.box), [e.p for e in self.step.edges]
+        in_chunk = [math.prod(stored.codec.shape[i + 1 :]) for i in range(len(factors))]
+        in_block = [stride // self.room.itemsize for stride in self.room.strides]
+        origin = corner(self.box)
+        wanted: dict[Shape, dict[int, tuple[int, int]]] = {}
+        for i, box in enumerate(stored.boxes):
+            part = intersect(box, window)
+            if any(a % f or b % f for (a, b), f in zip(part, factors, strict=True)):
+                continue
+            source = sum((a - c) * s for (a, _), (c, _), s in zip(part, box, in_chunk, strict=True))
+            axes = zip(part, factors, origin, in_block, strict=True)
+            target = sum((a // f - o) * s for (a, _), f, o, s in axes)
+            wanted.setdefault(shape_of(part), {})[i] = source, target
+        return wanted
 
     def _value(self, box: Box, pixels: NDArray[Any], origin: Sequence[int]) -> NDArray[Any] | None:
         key = pixels[(slice(1),) * pixels.ndim].tobytes()

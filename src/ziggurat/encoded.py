@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numcodecs
@@ -64,8 +65,8 @@ class Encoded:
         """Return chunks that are files of their own."""
         names = [os.fsencode(path) + b"\0" for path in paths]
         joined = np.frombuffer(b"".join(names), np.uint8)
-        spans = np.full((len(names), 2), -1, np.int64)
-        spans[:, 0] = address(joined) + np.cumsum([0, *map(len, names[:-1])])
+        ends = accumulate(map(len, names), initial=address(joined))
+        spans = np.array([(place, -1) for place, _ in zip(ends, names, strict=False)], np.int64)
         return cls(codec, boxes, calls, spans, data, room, joined)
 
     @classmethod

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 from ziggurat.boxes import Box, Interval, grown
@@ -15,21 +15,14 @@ __all__ = ["Edge", "Edges", "Stretch", "Window", "edges_from_factors", "halo", "
 class Edge:
     """One axis of one step of a pyramid: `n` source pixels become `m` target pixels.
 
-    Target ``i`` covers the source interval ``[i*p/q, (i+1)*p/q)``. Use `Window` or `Stretch`.
+    Target ``i`` covers the source interval ``[i*p/q, (i+1)*p/q)``: `p` and `q` are in lowest terms. Use `Window` or
+    `Stretch`.
     """
 
     n: int
     m: int
-
-    @property
-    def p(self) -> int:
-        """Numerator of the source pixels per target pixel."""
-        raise NotImplementedError
-
-    @property
-    def q(self) -> int:
-        """Denominator of the source pixels per target pixel."""
-        raise NotImplementedError
+    p: int = field(init=False, repr=False, compare=False, default=1)
+    q: int = field(init=False, repr=False, compare=False, default=1)
 
     @property
     def is_identity(self) -> bool:
@@ -72,16 +65,7 @@ class Window(Edge):
                 f"it gives {max(1, self.n // max(1, self.f))} or {-(-self.n // max(1, self.f))}; "
                 "correct factors=, or leave it out"
             )
-
-    @property
-    def p(self) -> int:
-        """Numerator of the source pixels per target pixel."""
-        return self.f
-
-    @property
-    def q(self) -> int:
-        """Denominator of the source pixels per target pixel."""
-        return 1
+        object.__setattr__(self, "p", self.f)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,16 +85,10 @@ class Stretch(Edge):
             raise GeometryError(
                 f"{self.m} target pixels cannot be computed from {self.n} source pixels; list the levels finest first"
             )
-
-    @property
-    def p(self) -> int:
-        """Numerator of the source pixels per target pixel."""
-        return self.n // math.gcd(self.n, self.m) if self.m else 1
-
-    @property
-    def q(self) -> int:
-        """Denominator of the source pixels per target pixel."""
-        return self.m // math.gcd(self.n, self.m) if self.m else 1
+        if self.m:
+            divisor = math.gcd(self.n, self.m)
+            object.__setattr__(self, "p", self.n // divisor)
+            object.__setattr__(self, "q", self.m // divisor)
 
 
 type Edges = tuple[Edge, ...]

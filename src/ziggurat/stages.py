@@ -30,7 +30,7 @@ ONE_TASK_BYTES = 32 << 20
 USUAL_CEILING = 8 << 20
 """Bytes of a write block that are always allowed."""
 
-MIN_BLOCKS = 64
+MIN_BLOCKS = 32
 """A stage does not go on to a level with fewer blocks, so that workers have enough to do."""
 
 CEILINGS = 8

@@ -1,6 +1,7 @@
 """What leads from one level to the next."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from ziggurat.boxes import Box
 from ziggurat.geometry import Edges, halo, window
@@ -10,7 +11,7 @@ from ziggurat.kernels import scratch_bytes
 __all__ = ["Step"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Step:
     """What leads from one level to the next: the two levels, the geometry and the method.
 
@@ -27,17 +28,17 @@ class Step:
     nodata: float | int | None = None
     lends: bool = False
 
-    @property
+    @cached_property
     def halos(self) -> Shape:
         """Source pixels read beyond the span, per axis."""
         return tuple(halo(self.method, e) for e in self.edges)
 
-    @property
+    @cached_property
     def is_copy(self) -> bool:
         """Whether each target pixel is one source pixel."""
         return all(e.is_identity for e in self.edges) and not any(self.halos)
 
-    @property
+    @cached_property
     def takes_chunks(self) -> bool:
         """Whether each source chunk can be reduced alone: no window crosses the border of one."""
         axes = zip(self.edges, self.source.chunks.axes, strict=True)
