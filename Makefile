@@ -15,8 +15,11 @@ help: ## show this list
 demo: $(VENV)/.ready-demo ## build the pyramid of a real picture and check every pixel
 	@$(VENV)/bin/ziggurat demo
 
+# Tests start some hundred processes, none of which is to compile our sources once more; halves of the list of tests
+# share what files have set up, and whoever is done first takes of the other's.
+test: export PYTHONDONTWRITEBYTECODE :=
 test: lint viewer/.ready ## lint, type-check and run all tests
-	$(RUN) pytest -n 2
+	$(RUN) pytest -n 2 --dist worksteal
 
 lint: $(VENV)/.ready-test ## check format, style and types
 	$(RUN) ruff format --check .

@@ -1,7 +1,10 @@
 """Clusters of this machine for tests, and images that many workers can share."""
 
+import functools
+import multiprocessing
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +18,36 @@ from zarr.storage import LocalStore
 import ziggurat as zg
 from ziggurat.pyramid import Pyramid
 
+# What workers import, which takes each of them a second or two: they are forked from a process that has done it.
+PRELOADED = [
+    *("pytest", "dask.array", "dask.multiprocessing", "distributed.nanny"),
+    *("ziggurat.cli", "ziggurat.complete", "ziggurat.testing"),
+]
+
+
+@functools.cache
+def forking() -> Any:
+    """Return what starts processes, each in the environment of the first call."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    forkserver.ensure_running()
+    return context
+
+
+def in_processes(n_workers: int = 2) -> AbstractContextManager[Any]:
+    """Let dask's own scheduler for processes run what follows."""
+    method = forking().get_start_method()
+    return dask.config.set({"scheduler": "processes", "num_workers": n_workers, "multiprocessing.context": method})
+
 
 @contextmanager
 def cluster(n_workers: int = 2, n_threads: int = 1, processes: bool = True, **options: Any) -> Iterator[Client]:
     """Start workers on the loopback interface, with a status page on any free port, and end them afterwards."""
-    settings = {"distributed.worker.memory.terminate": False, "distributed.worker.memory.pause": False}
+    settings: dict[str, Any] = {"distributed.worker.memory.terminate": False, "distributed.worker.memory.pause": False}
+    if processes and "env" not in options:
+        settings["distributed.worker.multiprocessing-method"] = forking().get_start_method()
     options = {"host": "127.0.0.1", "protocol": "tcp", "dashboard_address": "127.0.0.1:0", **options}
     with (
         dask.config.set(settings),

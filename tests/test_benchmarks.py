@@ -2,16 +2,19 @@
 
 import json
 import re
+import runpy
 import shlex
-import subprocess
 import sys
 from argparse import Namespace
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
 from benchmarks import pieces, record, results, tables
 from benchmarks.collect import parsed
+
+from clusters import forking
 
 HERE = Path(results.__file__).parent
 KEPT = sorted((HERE / "results").glob("*.json"))
@@ -23,27 +26,40 @@ def row(contender: str, *wall_s: float, **more: Any) -> dict[str, Any]:
     return {"labels": labels, "runs": [{"wall_s": s} for s in wall_s], "error": None, **more}
 
 
+@pytest.fixture(scope="module")
+def composed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Compose what is made of the records that are committed, once: it draws all charts."""
+    place = tmp_path_factory.mktemp("composed")
+    results.compose(HERE / "results", place)
+    return place
+
+
+def _helped(name: str, answer: Path) -> None:
+    """Do what ``python -m name --help`` does, in a process of its own."""
+    sys.argv = [name, "--help"]
+    with answer.open("w") as file, redirect_stdout(file):
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
 @pytest.mark.parametrize("module", RUNS)
-def test_every_benchmark_says_how_it_is_run(module: str) -> None:
+def test_every_benchmark_says_how_it_is_run(module: str, tmp_path: Path) -> None:
     name = "benchmarks" if module == "__main__" else f"benchmarks.{module}"
-    done = subprocess.run(
-        [sys.executable, "-m", name, "--help"], cwd=HERE.parent, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"usage: python -m {name}")
+    process = forking().Process(target=_helped, args=(name, tmp_path / "answer"))
+    process.start()
+    process.join(120)
+    assert process.exitcode == 0
+    assert (tmp_path / "answer").read_text().startswith(f"usage: python -m {name}")
 
 
-def test_what_is_committed_is_what_composing_makes_of_the_records(tmp_path: Path) -> None:
-    results.compose(HERE / "results", tmp_path)
-    assert (tmp_path / "RESULTS.md").read_text() == (HERE / "RESULTS.md").read_text(), "python -m benchmarks.results"
-    drawn = {path.name for path in (tmp_path / "charts").iterdir()}
+def test_what_is_committed_is_what_composing_makes_of_the_records(composed: Path) -> None:
+    assert (composed / "RESULTS.md").read_text() == (HERE / "RESULTS.md").read_text(), "python -m benchmarks.results"
+    drawn = {path.name for path in (composed / "charts").iterdir()}
     assert drawn == {path.name for path in (HERE / "charts").iterdir()}
     assert all(path.stat().st_size < 40_000 for path in (HERE / "charts").iterdir())
 
 
-def test_every_piece_is_a_section_that_has_figures_or_says_that_it_has_none(tmp_path: Path) -> None:
-    results.compose(HERE / "results", tmp_path)
-    sections = re.split(r"^## ", (tmp_path / "RESULTS.md").read_text(), flags=re.MULTILINE)[1:]
+def test_every_piece_is_a_section_that_has_figures_or_says_that_it_has_none(composed: Path) -> None:
+    sections = re.split(r"^## ", (composed / "RESULTS.md").read_text(), flags=re.MULTILINE)[1:]
     assert [re.split(r"\W", section)[0] for section in sections] == list(pieces.PIECES)
     for name, section in zip(pieces.PIECES, sections, strict=True):
         assert ("Missing: not measured" in section) != (HERE / "results" / f"{name}.json").exists()

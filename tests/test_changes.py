@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import multiprocessing
 import os
 import random
 import signal
@@ -20,6 +19,7 @@ import zarr
 from zarr.storage import LocalStore, MemoryStore, WrapperStore
 
 import ziggurat as zg
+from clusters import forking, in_processes
 from ziggurat.changes import locked
 from ziggurat.cli import main
 from ziggurat.errors import DTypeError, LockError, ReadOnlyError, RegionError, StoreError
@@ -72,6 +72,15 @@ def rebuilt(path, names):
     return [c[:] for c in copies]
 
 
+def ended(jobs, start=True):
+    """Let processes run to their end; return how they ended."""
+    for job in jobs if start else []:
+        job.start()
+    for job in jobs:
+        job.join(timeout=120)
+    return [job.exitcode for job in jobs]
+
+
 def assert_right(path, names):
     for name, expected in zip(names, rebuilt(path, names), strict=True):
         np.testing.assert_array_equal(zarr.open_array(path / name, mode="r")[:], expected)
@@ -120,7 +129,7 @@ def test_dask_patches_have_one_writer_per_unit(tmp_path, kind, scheduler):
     pyramid = open_levels(tmp_path, names)
     values = np.random.default_rng(1).integers(0, 60000, (150, 97), "u2")
     before = pyramid[0][:]
-    with dask.config.set(scheduler=scheduler, num_workers=2):
+    with in_processes() if scheduler == "processes" else dask.config.set(scheduler=scheduler, num_workers=2):
         pyramid.set_array(da.from_array(values, chunks=(13, 11)), (slice(7, 157), slice(101, 198)))
     before[7:157, 101:198] = values
     np.testing.assert_array_equal(pyramid[0][:], before)
@@ -144,18 +153,18 @@ def test_patches_that_do_not_fit_are_refused(tmp_path):
     assert data_hashes(tmp_path) != before
 
 
+def _mark(path, names, i):
+    pyramid = open_levels(path, names)
+    region = (slice(8 * i, 8 * i + 8), slice(0, 4))
+    pyramid.set_array(i, region)
+    pyramid.mark([region])
+
+
 def test_marks_of_other_processes(tmp_path, kind):
     names = make(tmp_path, kind)
     zg.consolidate(open_levels(tmp_path, names))
-    code = f"""
-        import sys, ziggurat as zg
-        i = int(sys.argv[1])
-        pyramid = zg.open_pyramid({str(tmp_path)!r}, levels={names!r})
-        pyramid.set_array(i, (slice(8 * i, 8 * i + 8), slice(0, 4)))
-        pyramid.mark([(slice(8 * i, 8 * i + 8), slice(0, 4))])
-    """
-    jobs = [subprocess.Popen([sys.executable, "-c", textwrap.dedent(code), str(i)]) for i in range(4)]
-    assert [job.wait(timeout=60) for job in jobs] == [0] * 4
+    jobs = [forking().Process(target=_mark, args=(tmp_path, names, i)) for i in range(4)]
+    assert ended(jobs) == [0] * 4
     pyramid = open_levels(tmp_path, names)
     plan = zg.plan(pyramid, regions="marked")
     pyramid.mark([(250, 250)])  # after the plan: not honoured by it, so not consumed
@@ -310,24 +319,17 @@ def _paint(path, names, column, times):
 def test_neighbours_in_one_shard_lose_nothing(tmp_path):
     names = make(tmp_path)
     zg.consolidate(open_levels(tmp_path, names))
-    context = multiprocessing.get_context("spawn")
-    jobs = [context.Process(target=_paint, args=(tmp_path, names, c, 100)) for c in (0, 16)]
-    for job in jobs:
-        job.start()
-    for job in jobs:
-        job.join(timeout=120)
-    assert [job.exitcode for job in jobs] == [0, 0]
+    jobs = [forking().Process(target=_paint, args=(tmp_path, names, c, 100)) for c in (0, 16)]
+    assert ended(jobs) == [0, 0]
     assert_right(tmp_path, names)
 
 
-RUN = """
-    import sys, dask, ziggurat as zg
+def _rebuild(path, names, pipe):
     zg.get_config().dask.write_block_max_bytes = 2048
     dask.config.set(num_workers=2)
-    pyramid = zg.open_pyramid(sys.argv[1], levels=["0", "1", "2", "3"])
-    print("begin", flush=True)
+    pyramid = open_levels(path, names)
+    pipe.send("begin")
     zg.consolidate(pyramid, mode="dask", resume=True)
-"""
 
 
 def test_a_killed_run_goes_on_where_it_was(tmp_path):
@@ -338,21 +340,22 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path):
     expected = data_hashes(clean)
     path = tmp_path / "killed"
     make(path, n=512)
-    old = {name: zarr.open_array(path / name, mode="r")[:] for name in names}
+    old, new = ({name: zarr.open_array(p / name, mode="r")[:] for name in names} for p in (path, clean))
     kills = 0
     for _ in range(20):
-        job = subprocess.Popen([sys.executable, "-c", textwrap.dedent(RUN), str(path)], stdout=subprocess.PIPE)
-        assert job.stdout.readline() == b"begin\n"
+        ours, theirs = forking().Pipe()
+        job = forking().Process(target=_rebuild, args=(path, names, theirs))
+        job.start()
+        assert ours.recv() == "begin"
         time.sleep(rng.uniform(0.0, 0.25))
-        job.send_signal(signal.SIGKILL)
-        kills += job.wait(timeout=60) == -signal.SIGKILL
-        job.stdout.close()
+        job.kill()
+        kills += ended([job], start=False) == [-signal.SIGKILL]
         for k, name in enumerate(names[1:], 1):
-            now, new = (zarr.open_array(p / name, mode="r")[:] for p in (path, clean))
+            now = zarr.open_array(path / name, mode="r")[:]
             for i in range(0, 512 >> k, 32):
                 for j in range(0, 512 >> k, 32):
                     box = (slice(i, i + 32), slice(j, j + 32))
-                    assert np.array_equal(now[box], old[name][box]) or np.array_equal(now[box], new[box])
+                    assert np.array_equal(now[box], old[name][box]) or np.array_equal(now[box], new[name][box])
     assert kills
     done = (
         len([p for p in (path / "0" / ".ziggurat" / "journal" / "done").glob("*") if p.suffix != ".partial"])

@@ -13,7 +13,7 @@ import zarr
 from zarr.storage import LocalStore, MemoryStore
 
 import ziggurat as zg
-from clusters import ceiling, chunks, cluster, expected, make_image, opened
+from clusters import ceiling, chunks, cluster, expected, in_processes, make_image, opened
 from ziggurat.cascade import Work
 from ziggurat.events import Finished, Started, TaskDone, UnitsDone
 from ziggurat.graph import make_graph
@@ -48,7 +48,8 @@ def engine(request):
         elif request.param == "distributed":
             yield partial(dict, mode="dask", client=request.getfixturevalue("two_workers"))
         else:
-            stack.enter_context(dask.config.set(scheduler=request.param, num_workers=2))
+            is_threaded = request.param == "threads"
+            stack.enter_context(dask.config.set(scheduler="threads", num_workers=2) if is_threaded else in_processes())
             yield partial(dict, mode="dask")
 
 

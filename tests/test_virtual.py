@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from zarr.storage import LocalStore, MemoryStore
 
 import ziggurat as zg
+from clusters import in_processes
 from strategies import stored
 from ziggurat import stages
 from ziggurat.errors import DTypeError, GeometryError, LevelError, ReadOnlyError, RegionError, StoreError
@@ -69,7 +70,8 @@ def test_the_pyramid_of_a_mosaic_is_that_of_its_copy(tmp_path, method, scheduler
     arrays = levels_of(whole, LocalStore(tmp_path / "built"), level_0=False)
     fine_stages.dask.write_block_max_bytes = 0
     mode = "numpy" if scheduler == "numpy" else "dask"
-    with dask.config.set(scheduler=scheduler if mode == "dask" else None, num_workers=2):
+    named = scheduler if mode == "dask" else None
+    with in_processes() if scheduler == "processes" else dask.config.set(scheduler=named, num_workers=2):
         plan = zg.plan([mosaic, *arrays[1:]], method=method, mode=mode)
         assert mode == "numpy" or plan.n_tasks > 4
         plan.run()

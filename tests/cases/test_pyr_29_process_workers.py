@@ -3,15 +3,14 @@
 import pickle
 from contextlib import nullcontext
 
-import dask
 import numpy as np
 import pytest
 import zarr
-from distributed import Client, LocalCluster
 from helpers import ceiling, make_arrays, threads
 from zarr.storage import LocalStore, MemoryStore
 
 import ziggurat as zg
+from clusters import cluster, in_processes
 from ziggurat.errors import StoreError
 
 pytestmark = pytest.mark.timeout(60)  # workers that do not start are waited for
@@ -21,10 +20,7 @@ SOURCE = np.random.default_rng(29).integers(0, 65536, (64, 64), "uint16")
 
 @pytest.fixture(scope="module")
 def client():
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0") as cluster,
-        Client(cluster) as client,
-    ):
+    with cluster() as client:
         yield client
 
 
@@ -33,7 +29,7 @@ def workers(request):
     if request.param == "distributed":
         request.getfixturevalue("client")
         return nullcontext()
-    return dask.config.set(scheduler="processes", num_workers=2)
+    return in_processes()
 
 
 def make_levels(store, sharded=False, version=3):

@@ -2,13 +2,13 @@
 
 from functools import partial
 
-import dask
 import numpy as np
 import pytest
 import zarr
 from helpers import FORMATS, Way, ome
 
 import ziggurat as zg
+from clusters import in_processes
 from ziggurat.testing import CountingStore, FlakyStore
 
 slow_down = partial(OSError, "503 Slow Down")
@@ -74,7 +74,7 @@ def test_process_workers_raise_it_too(tmp_path, format, failing):
     way = Way(format, "local", "dask-units", tmp_path)
     store, group = make_flaky(way, partial(is_chunk_of, failing[-1]), prefilled=True)
     levels = [zarr.open_array(store, path=path, mode="r+") for path in "01"]
-    with dask.config.set(scheduler="processes", num_workers=2), pytest.raises(OSError, match="503 Slow Down"):
+    with in_processes(), pytest.raises(OSError, match="503 Slow Down"):
         way.rebuild(levels)
     assert (group["1"][...] == 50).all()
 
