@@ -26,7 +26,7 @@ def two_threads() -> None:
     dask.config.set(scheduler="threads", num_workers=N_WORKERS)
 
 
-def _ours() -> tuple[Rebuild, list[int]]:
+def _ours(image: Path) -> tuple[Rebuild, list[int]]:
     import ziggurat as zg
 
     two_threads()
@@ -34,17 +34,17 @@ def _ours() -> tuple[Rebuild, list[int]]:
     return lambda path: zg.consolidate(path, method="linear", mode="dask"), []
 
 
-def _ours_in_processes() -> tuple[Rebuild, list[int]]:
+def _ours_in_processes(image: Path) -> tuple[Rebuild, list[int]]:
     from distributed import Client, LocalCluster
 
-    rebuild, _ = _ours()
+    rebuild, _ = _ours(image)
     local = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "memory_limit": 0}
     client = Client(LocalCluster(n_workers=N_WORKERS, threads_per_worker=1, **local))
     atexit.register(client.shutdown)
     return rebuild, list(client.run(lambda: __import__("os").getpid()).values())
 
 
-def _ngio() -> tuple[Rebuild, list[int]]:
+def _ngio(image: Path) -> tuple[Rebuild, list[int]]:
     import ngio
     from ngio.config import get_config
 
@@ -53,10 +53,11 @@ def _ngio() -> tuple[Rebuild, list[int]]:
     return lambda path: ngio.open_ome_zarr_container(path).get_image(path="0").consolidate("linear", mode="dask"), []
 
 
-def _floor() -> tuple[Rebuild, list[int]]:
-    from benchmarks.floor import run_floor
+def _floor(image: Path) -> tuple[Rebuild, list[int]]:
+    from benchmarks.floor import pixels_of, run_floor
 
-    return lambda path: run_floor(path, floor_directory(path)), []
+    pixels_of(image)  # before the clock runs
+    return lambda path: run_floor(path, floor_directory(path), pixels_of(path)), []
 
 
 CONTENDERS = {"ours": _ours, "ours, 2 processes": _ours_in_processes, "ngio": _ngio, "floor": _floor}
@@ -64,7 +65,7 @@ CONTENDERS = {"ours": _ours, "ours, 2 processes": _ours_in_processes, "ngio": _n
 
 def contend(name: str, image: str, tiny: str) -> Cost:
     """Warm the code up on the tiny image, then measure one run on the other."""
-    run, pids = CONTENDERS[name]()
+    run, pids = CONTENDERS[name](Path(image))
     for _ in range(len(pids) or 1):  # Both processes are to have compiled by then.
         run(Path(tiny))
     return measure(lambda: run(Path(image)), pids)

@@ -56,12 +56,12 @@ PIECES: dict[str, Piece] = {
         "--size 512MiB --repeat 2 --name processes --codec blosc-lz4 --contender ours 'ours, 2 processes' floor",
         f"{_SMOKE} --geometry planes --name processes --codec zstd --contender ours 'ours, 2 processes'",
     ),
-    "regions": Piece("regions", 120, "--size 1GiB --repeat 2", f"{_SMOKE} --geometry planes --count 1 100"),
-    "large_regions": Piece(
+    "regions": Piece("regions", 300, "--size 8GiB --repeat 1", f"{_SMOKE} --geometry planes --count 1 100"),
+    "small_regions": Piece(
         "regions",
-        120,
-        "--size 8GiB --repeat 2 --name large_regions --count 100 --contender ours 'ours, full'",
-        f"{_SMOKE} --geometry planes --name large_regions --count 100 --contender ours 'ours, full'",
+        60,
+        "--size 2GiB --repeat 3 --name small_regions --count 100 --contender ours 'ours, full'",
+        f"{_SMOKE} --geometry planes --name small_regions --count 100 --contender ours 'ours, full'",
     ),
     "anew": Piece(
         "peers",
@@ -71,7 +71,7 @@ PIECES: dict[str, Piece] = {
     ),
     "building": Piece("building", 90, "--size 256MiB --repeat 2", "--size 128MiB --repeat 1 --contender ours"),
     "cold_start": Piece("cold_start", 20, "--repeat 3", "--repeat 1"),
-    "scaling": Piece("scaling", 90, "--size 4GiB --repeat 3", "--size 128MiB --repeat 1"),
+    "scaling": Piece("scaling", 90, "--size 4GiB --repeat 5", "--size 128MiB --repeat 1"),
     "plan_scale": Piece("plan_scale", 50, "", "--layout '2-D chunked' --terabytes 1"),
     "latency": Piece("latency", 60, "--size 64MiB --repeat 1", "--size 32MiB --repeat 1 --concurrency 64"),
     "coalescing": Piece("coalescing", 60, "--repeat 2", "--repeat 1 --size 2048"),

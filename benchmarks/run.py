@@ -6,8 +6,7 @@ Every run is a fresh process, warmed up on a small image of the same kind (192 M
   threads with write blocks of at most 8 MiB; "2 processes" is ours on a local cluster of two workers with one thread
   each, CPU and growth summed over it.
 - floor is the codecs alone on two threads: level 0 decoded, as many objects as the coarser levels have encoded and
-  written, without zarr and without a kernel. It encodes slices of level 0, which compress about as well as real
-  coarser levels do: the column "written" tells.
+  written, without zarr and without a kernel. It encodes the pixels of a few chunks of these levels, again and again.
 - Images are uint16, noisy as a camera's; blosc-lz4 at level 5 with byte shuffle, zstd at level 1, none, and blosc-lz4
   in zarr v2. The source is in the page cache; nothing is synced to disk while the clock runs.
 - The pixels of all coarser levels are compared with ours, once.
