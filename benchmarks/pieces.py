@@ -25,7 +25,7 @@ PIECES: dict[str, Piece] = {
     "run": Piece(
         "run",
         450,
-        f"{_RUN} --codec blosc-lz4 zstd --contender ours ngio floor",
+        f"{_RUN} --codec blosc-lz4 --contender ours ngio floor",
         f"{_SMOKE} --geometry planes --codec zstd --contender ours ngio floor",
     ),
     "peers": Piece(
@@ -46,7 +46,7 @@ PIECES: dict[str, Piece] = {
     "codecs": Piece(
         "run",
         120,
-        f"{_RUN} --name codecs --codec none v2-blosc --contender ours floor",
+        f"{_RUN} --name codecs --codec zstd none v2-blosc --contender ours ngio floor",
         f"{_SMOKE} --name codecs --codec v2-blosc --contender ours floor",
     ),
     "breakdown": Piece("breakdown", 90, "--size 512MiB --repeat 3", f"{_SMOKE} --geometry planes --codec blosc-lz4"),
@@ -56,12 +56,12 @@ PIECES: dict[str, Piece] = {
         "--size 512MiB --repeat 2 --name processes --codec blosc-lz4 --contender ours 'ours, 2 processes' floor",
         f"{_SMOKE} --geometry planes --name processes --codec zstd --contender ours 'ours, 2 processes'",
     ),
-    "regions": Piece("regions", 300, "--size 8GiB --repeat 1", f"{_SMOKE} --geometry planes --count 1 100"),
-    "small_regions": Piece(
+    "regions": Piece("regions", 120, "--size 1GiB --repeat 2", f"{_SMOKE} --geometry planes --count 1 100"),
+    "large_regions": Piece(
         "regions",
-        60,
-        "--size 2GiB --repeat 3 --name small_regions --count 100 --contender ours 'ours, full'",
-        f"{_SMOKE} --geometry planes --name small_regions --count 100 --contender ours 'ours, full'",
+        120,
+        "--size 8GiB --repeat 2 --name large_regions --count 100 --contender ours 'ours, full'",
+        f"{_SMOKE} --geometry planes --name large_regions --count 100 --contender ours 'ours, full'",
     ),
     "anew": Piece(
         "peers",
