@@ -71,7 +71,7 @@ PIECES: dict[str, Piece] = {
     ),
     "building": Piece("building", 90, "--size 256MiB --repeat 2", "--size 128MiB --repeat 1 --contender ours"),
     "cold_start": Piece("cold_start", 20, "--repeat 3", "--repeat 1"),
-    "scaling": Piece("scaling", 90, "--size 4GiB --repeat 5", "--size 128MiB --repeat 1"),
+    "scaling": Piece("scaling", 200, "--size 8GiB --repeat 4", "--size 128MiB --repeat 1"),
     "plan_scale": Piece("plan_scale", 50, "", "--layout '2-D chunked' --terabytes 1"),
     "latency": Piece("latency", 60, "--size 64MiB --repeat 1", "--size 32MiB --repeat 1 --concurrency 64"),
     "coalescing": Piece("coalescing", 60, "--repeat 2", "--repeat 1 --size 2048"),
