@@ -1,6 +1,6 @@
 """What `make bench` runs: each piece with its module, its options and the seconds after which it begins nothing new.
 
-All of it takes about half an hour on two cores.
+All of it takes about forty minutes on two cores.
 """
 
 from typing import NamedTuple
