@@ -67,7 +67,6 @@ def run_floor(path: Path, into: Path, coarser_pixels: Sequence[Sequence[NDArray[
     numcodecs.blosc.use_threads = False
     source, *coarser = layouts(path)
     files = objects_of(path, 0)
-    random.Random(0).shuffle(files)
     into.mkdir()
     jobs = iter(enumerate(files))
     levels = list(zip(coarser, coarser_pixels, strict=True))
@@ -99,8 +98,8 @@ def _coarse(
 ) -> NDArray[np.uint16]:
     """Return the pixels of a chunk of level `k` that begins at a pixel of level 0: means of means."""
     pixels = np.asarray(level0[tuple(slice(a, a + n * r) for a, n, r in zip(corner, inner, ratio, strict=True))])
+    factors = [round(r ** (1 / k)) for r in ratio]
     for _ in range(k):
-        factors = [round(r ** (1 / k)) for r in ratio]
         blocks = pixels.reshape([m for n, f in zip(pixels.shape, factors, strict=True) for m in (n // f, f)])
         pixels = np.rint(blocks.mean(axis=tuple(range(1, blocks.ndim, 2)), dtype=np.float32)).astype(np.uint16)
     chunk = np.zeros(inner, np.uint16)

@@ -65,8 +65,8 @@ class Encoded:
         """Return chunks that are files of their own."""
         names = [os.fsencode(path) + b"\0" for path in paths]
         joined = np.frombuffer(b"".join(names), np.uint8)
-        ends = accumulate(map(len, names), initial=address(joined))
-        spans = np.array([(place, -1) for place, _ in zip(ends, names, strict=False)], np.int64)
+        starts = accumulate(map(len, names), initial=address(joined))
+        spans = np.array([(place, -1) for place, _ in zip(starts, names, strict=False)], np.int64)
         return cls(codec, boxes, calls, spans, data, room, joined)
 
     @classmethod
