@@ -14,6 +14,7 @@ import numcodecs
 import numpy as np
 
 from ziggurat import _jit_chunks
+from ziggurat._codes import DONE
 from ziggurat.codecs import ChunkCodec
 from ziggurat.encoded import Encoded, calls_of
 
@@ -82,8 +83,8 @@ def main(name: str, n: int) -> None:
         part, place = stored.last(len(data)), room.last(codec.n_bytes)
         part[:], place[:] = np.frombuffer(data, np.uint8), 7
         given = Encoded.parts(codec, calls_of(codec), [()], [part], place)
-        chunks = given.calls, given.spans, given.data, np.zeros(1, np.uint8)
-        is_taken = bool(_jit_chunks.fetched(chunks, 0, place.view(dtype), 0, codec.n_bytes))
+        state = _jit_chunks.fetched(given.calls, *given.spans[0], given.data, place, 0, codec.n_bytes)
+        is_taken = state == DONE
         right = decoded(codec, data)
         assert is_taken == (right is not None) and (not is_taken or place.tobytes() == right)
         counts[is_taken] += 1
@@ -113,8 +114,8 @@ def blocks(n: int) -> None:
             first = int(rng.integers(0, size))
             last = int(rng.integers(first, size)) + 1
             given = Encoded.files(codec, calls_of(codec), [()], [str(path)], memory, place)
-            chunks = given.calls, given.spans, given.data, np.zeros(1, np.uint8)
-            is_taken = bool(_jit_chunks.fetched(chunks, 0, place, first, last))
+            state = _jit_chunks.fetched(given.calls, *given.spans[0], memory, place, first, last)
+            is_taken = state == DONE
             right = decoded(codec, data)
             assert right is None or (is_taken and place[first:last].tobytes() == right[first:last])
             counts[is_taken] += 1

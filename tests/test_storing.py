@@ -504,7 +504,7 @@ sizes = [*range(1, 40), *range(120, 140), *range(1000, 1040), *map(int, rng.inte
 for i, size in enumerate(sizes):
     for name in ("blosc", "blosc", "zstd", "none"):
         codec = ChunkCodec((size,), np.dtype("u1"), "C", coder(rng, name), int(rng.choice([1, 2, 4, 8])))
-        writer = FileWriter.of((ROOT, Requests()), codec)
+        writer = FileWriter.of((ROOT, Requests()), codec, 0)
         writer._rooms = Exact
         chunk = pixels.last(size)
         chunk[:] = rng.integers(0, [256, 2][i % 7 == 6], size, np.uint8)

@@ -1,28 +1,39 @@
 """The compiled path: whole windows of native pixels, laid out for the loops of ``_jit``."""
 
+import ctypes
 import functools
 import itertools
 import math
 import os
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ziggurat._codes import LEFT, REDUCE
 from ziggurat.geometry import Edges
 
-__all__ = ["IS_OFF", "Walk", "address", "can", "reduce_copy", "walk"]
+__all__ = ["IS_OFF", "Performance", "Walk", "address", "can", "reduce_copy", "walk"]
 
 type Array = NDArray[Any]
 type Strides = tuple[int, ...]
 
 _MOST_SORTED = 64  # taps that `ranks` sorts: the lengths of runs are kept in a byte, the rows in the cache
 _MOST_SUMMED = 256  # taps whose sum of bytes fits 16 bits
+_MOST_PARAMETERS = 3  # of a loop
+_LEAST_SCRATCH = 16  # bytes, for the time
 _SHORTEST_ROW = 16  # below, loops over rows cost more than a copy with the axes in another order
 
 # Told so, numba leaves loops to Python, which cannot run these: they see memory.
 IS_OFF = os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
+
+
+_NO_TABLE = np.empty((0, 0), np.int64)
+_NO_ROW = np.empty(0, np.int64)
+_NO_BYTES = np.empty(0, np.uint8)
+_FIRST_ROW = np.zeros(1, np.int64)
 
 
 class Axis(NamedTuple):
@@ -49,43 +60,93 @@ class Walk(NamedTuple):
 
     Attributes
     ----------
-    run : callable
-        The compiled loop.
     loop : Loop
         What it takes.
-    grid : tuple of int
-        Targets and factors (z, y, x), strides of source and target (z, y), in pixels.
+    table : array of int64, shape (1, n)
+        The address of its code, and what it is given: targets and factors (z, y, x), strides of source and target
+        (z, y), in pixels, and its parameters.
     starts : array of int64, shape (n, 2)
-        Where it starts in source and target, once for each index of the axes beyond three, in pixels.
-    n_source, n_target : int
-        Pixels from the first to the last one of each, with all that lies between.
+        Where it starts in source and target, once for each index of the axes beyond three, in bytes.
+    n_source : int
+        Bytes of the source from its first pixel to its last one, with all that lies between.
+    code : object
+        What lies at the address.
     """
 
-    run: Callable[..., None]
     loop: Loop
-    grid: tuple[int, ...]
+    table: NDArray[np.int64]
     starts: NDArray[np.int64]
     n_source: int
-    n_target: int
+    code: Any
+
+    @property
+    def n_scratch(self) -> int:
+        """Bytes that the loop needs beside source and target."""
+        return self.loop.n_scratch * self.loop.scratch.itemsize
 
     def reduce(self, src: Array, out: Array) -> None:
         """Fill `out` from `src`."""
-        from ziggurat import _jit_chunks
+        source, target = address(src), address(out)
+        orders = [(REDUCE, 0, target + b, source + a, 0, 0, 0, 0, 0) for a, b in self.starts.tolist()]
+        Performance(np.array(orders), self.table, self.n_scratch).go_on()
 
-        loop = self.loop
-        source, target = _flat(src, self.n_source, loop.dtype), _flat(out, self.n_target, loop.dtype)
-        scratch = np.empty(loop.n_scratch, loop.scratch)
-        self.run(_jit_chunks.NO_CHUNKS, source, target, self.starts, scratch, self.grid, *loop.parameters)
 
-    def reduce_stored(self, chunks: Any, room: Array, out: Array, starts: Array) -> None:
-        """Fill parts of `out` from stored chunks, decoded into `room`; each begins at pixels `starts` of both.
+class Performance:
+    """Orders that compiled code follows, and what it needs for that; see `ziggurat._jit_perform.perform`.
 
-        `chunks` are what `ziggurat._jit_chunks.wanted` takes.
-        """
-        loop = self.loop
-        n = 1 + sum((n - 1) * stride // out.itemsize for n, stride in zip(out.shape, out.strides, strict=True))
-        target, scratch = _flat(out, n, loop.dtype), np.empty(loop.n_scratch, loop.scratch)
-        self.run(chunks, room.view(loop.dtype), target, starts, scratch, self.grid, *loop.parameters)
+    Parameters
+    ----------
+    orders, loops : array of int64
+        What is to be done, and the loops for it.
+    n_scratch : int
+        Bytes that the loops need.
+    reading, data, room : array, optional
+        What chunks are read with, memory for the bytes of one, and for its pixels.
+    encodings, encoded, rows : array, optional
+        What chunks are encoded with, memory for the bytes of one, and where the rows of pixels begin.
+
+    Attributes
+    ----------
+    found : array of uint8
+        What became of each order.
+    spent : array of int64
+        Nanoseconds that chunks took to be stored.
+    """
+
+    def __init__(
+        self,
+        orders: NDArray[np.int64],
+        loops: NDArray[np.int64] = _NO_TABLE,
+        n_scratch: int = 0,
+        reading: NDArray[np.int64] = _NO_ROW,
+        data: NDArray[np.uint8] = _NO_BYTES,
+        room: NDArray[np.uint8] = _NO_BYTES,
+        encodings: NDArray[np.int64] = _NO_TABLE,
+        encoded: NDArray[np.uint8] = _NO_BYTES,
+        rows: NDArray[np.int64] = _FIRST_ROW,
+    ) -> None:
+        self.found = np.full(len(orders), LEFT, np.uint8)
+        self.spent = np.zeros(len(orders), np.int64)
+        scratch = np.empty(max(n_scratch, _LEAST_SCRATCH), np.uint8)
+        self._orders = orders
+        self._given = loops, reading, data, room, scratch, encodings, encoded, rows, _clock(), self.found, self.spent
+
+    def go_on(self, first: int = 0) -> int:
+        """Follow the orders from the `first` on, and return the first one that was not reached."""
+        from ziggurat import _jit
+
+        reached: int = _jit.of_chunks("perform")(self._orders, first, *self._given)
+        return reached
+
+
+@functools.cache
+def _clock() -> NDArray[np.int64]:
+    """Return the address of C's `clock_gettime`, and the clock that never goes back; zeros where there is no such."""
+    try:
+        address_of_clock = ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p).value
+        return np.array([address_of_clock, time.CLOCK_MONOTONIC], np.int64)
+    except (AttributeError, TypeError):  # as on Windows
+        return np.zeros(2, np.int64)
 
 
 def can(method: str, dtype: np.dtype[Any], edges: Edges, factors: Sequence[int]) -> bool:
@@ -144,14 +205,14 @@ def _walk(
     axes = [Axis(1, 1, 0, 0)] * (3 - len(axes)) + axes
     outer, (z, y, x) = axes[:-3], axes[-3:]
     loop = _loop(method, dtype, tuple(axis.factor for axis in axes[-3:]), x.n)
-    run = _jit.compiled(loop.kernel, loop.dtype, loop.scratch, len(loop.parameters))
+    code = _jit.compiled(loop.kernel, loop.dtype, loop.scratch)
     grid = (z.n, y.n, x.n, z.factor, y.factor, x.factor, z.source, y.source, z.target, y.target)
-    strides = np.array([(a.source, a.target) for a in outer], np.int64).reshape(len(outer), 2)
+    given = (code.address, *grid, *loop.parameters, *[0] * (_MOST_PARAMETERS - len(loop.parameters)))
+    strides = size * np.array([(a.source, a.target) for a in outer], np.int64).reshape(len(outer), 2)
     indices = list(itertools.product(*(range(axis.n) for axis in outer)))
     starts = np.array(indices, np.int64).reshape(len(indices), len(outer)) @ strides
-    n_source = 1 + sum((axis.n * axis.factor - 1) * axis.source for axis in axes)
-    n_target = 1 + sum((axis.n - 1) * axis.target for axis in axes)
-    return Walk(run, loop, grid, starts, n_source, n_target)
+    n_source = size + size * sum((axis.n * axis.factor - 1) * axis.source for axis in axes)
+    return Walk(loop, np.array([given], np.int64), starts, n_source, code)
 
 
 def _fits(axes: Sequence[Axis]) -> bool:
@@ -216,19 +277,6 @@ def _axes(shape: Sequence[int], factors: Sequence[int], sources: Sequence[int], 
         else:
             axes.append(axis)
     return axes
-
-
-def _flat(a: Array, n: int, dtype: np.dtype[Any]) -> Array:
-    """Return the memory from the first to the last pixel as one row: compiled once, for every layout."""
-    if a.flags.c_contiguous:
-        row = a.reshape(n)
-    elif isinstance(a.base, np.ndarray) and a.base.ndim == 1 and a.base.flags.c_contiguous:
-        # Blocks lie in such rows, and their slices cost a tenth of `as_strided`, in which threads wait for each other.
-        start = address(a) - address(a.base)
-        row = a.base.view(np.uint8)[start : start + n * a.itemsize].view(a.dtype)
-    else:
-        row = np.lib.stride_tricks.as_strided(a, (n,), (a.itemsize,))
-    return row.view(dtype)
 
 
 def address(a: Array) -> int:

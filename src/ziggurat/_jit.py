@@ -1,9 +1,10 @@
 """Compiled loops over whole windows. Importing this module loads numba.
 
-All of them walk flat arrays by `grid`, in pixels: targets (z, y, x), factors (z, y, x), source strides (z, y), target
-strides (z, y); rows are contiguous. The inner loops run along a row, without branches, so that LLVM vectorises them:
-pixels two apart, whose distance it knows, as well. They see memory and no arrays: numba counts who holds a slice, once
-per row, which takes longer than a row of a small chunk.
+All of them take addresses: of the first pixel of the source and of the target, of scratch, and of what is `given`, in
+pixels: targets (z, y, x), factors (z, y, x), source strides (z, y), target strides (z, y), and parameters; rows are
+contiguous. The inner loops run along a row, without branches, so that LLVM vectorises them: pixels two apart, whose
+distance it knows, as well. They see memory and no arrays: numba counts who holds a slice, once per row, which takes
+longer than a row of a small chunk.
 Arithmetic is written out in int64: numba turns uint64 mixed with int64 into float64.
 """
 
@@ -14,9 +15,9 @@ from typing import Any
 import numba
 import numpy as np
 
-from ziggurat._jit_calls import memory
-from ziggurat._jit_chunks import CHUNKS, LOADING, fetched, wanted
-from ziggurat._jit_store import PACKING, SPLICING, STORING, pack, splice, store
+from ziggurat._jit_calls import GRID, grid_of
+from ziggurat._jit_perform import PERFORMING, perform
+from ziggurat._jit_store import PACKING, SPLICING, pack, splice
 
 __all__ = [
     "compiled",
@@ -35,19 +36,14 @@ type Grid = tuple[int, ...]
 
 
 @functools.cache
-def compiled(kernel: Kernel, dtype: np.dtype[Any], scratch: np.dtype[Any], n_parameters: int) -> Kernel:
-    """Return `kernel` compiled for flat arrays of `dtype`, scratch of its own dtype and int64 parameters."""
-    pixel, of_scratch = numba.from_dtype(dtype), numba.from_dtype(scratch)
-    signature = numba.void(
-        CHUNKS,
-        numba.types.Array(pixel, 1, "C", readonly=True),  # takes writable arrays too
-        numba.types.Array(pixel, 1, "C"),
-        numba.int64[:, ::1],
-        numba.types.Array(of_scratch, 1, "C"),
-        numba.types.UniTuple(numba.int64, 10),
-        *[numba.int64] * n_parameters,
-    )
-    return jitted(kernel, signature)
+def compiled(kernel: Kernel, dtype: np.dtype[Any], scratch: np.dtype[Any]) -> Any:
+    """Return `kernel` compiled for pixels of `dtype` and scratch of its own dtype, with the `address` of its code."""
+    pixels, row = numba.types.CPointer(numba.from_dtype(dtype)), numba.types.CPointer(numba.from_dtype(scratch))
+    signature = numba.void(pixels, pixels, row, numba.types.CPointer(numba.int64))
+    try:
+        return numba.cfunc(signature, cache=True)(kernel)
+    except RuntimeError:  # there is no place for a cache, as in a read-only installation
+        return numba.cfunc(signature)(kernel)
 
 
 def jitted(kernel: Kernel, signature: Any) -> Kernel:
@@ -59,16 +55,12 @@ def jitted(kernel: Kernel, signature: Any) -> Kernel:
     return run
 
 
-def int_means(chunks: Any, src: Any, out: Any, starts: Any, acc: Any, grid: Grid, away: int) -> None:
-    """Means of integers of at most 32 bits, half to even, or half away from zero for a power of two of pixels."""
-    for i in range(len(starts)):
-        if wanted(chunks, i, src, starts[i, 0], grid):
-            _int_means(memory(src, starts[i, 0]), memory(out, starts[i, 1]), memory(acc, 0), grid, away)
+def int_means(src: Any, out: Any, acc: Any, given: Any) -> None:
+    """Means of integers of at most 32 bits, half to even, or half away from zero for a power of two of pixels.
 
-
-@numba.njit(nogil=True)
-def _int_means(src: Any, out: Any, acc: Any, grid: Grid, away: int) -> None:
-    """Compute one chunk. A quotient that float64 rounds stays on its side of a tie: sums are below 2**52."""
+    A quotient that float64 rounds stays on its side of a tie: sums are below 2**52.
+    """
+    grid, away = grid_of(given), given[GRID]
     nz, ny, nx, fz, fy, fx, sz, sy, oz, oy = grid
     count = fz * fy * fx
     shift = 0
@@ -123,16 +115,10 @@ def _pair(src: Any, row: int, x: int) -> Any:
     return np.int64(src[row + 2 * x]) + np.int64(src[row + 2 * x + 1])
 
 
-def wide_means(chunks: Any, src: Any, out: Any, starts: Any, acc: Any, grid: Grid, flip: int) -> None:
+def wide_means(src: Any, out: Any, acc: Any, given: Any) -> None:
     """Means of int64, half to even, from sums of 32-bit halves; uint64 comes as int64 with `flip` its top bit."""
-    for i in range(len(starts)):
-        if wanted(chunks, i, src, starts[i, 0], grid):
-            _wide_means(memory(src, starts[i, 0]), memory(out, starts[i, 1]), memory(acc, 0), grid, flip)
-
-
-@numba.njit(nogil=True)
-def _wide_means(src: Any, out: Any, acc: Any, grid: Grid, flip: int) -> None:
-    nz, ny, nx, fz, fy, fx, sz, sy, oz, oy = grid
+    nz, ny, nx, fz, fy, fx, sz, sy, oz, oy = grid_of(given)
+    flip = given[GRID]
     count = fz * fy * fx
     for z in range(nz):
         for y in range(ny):
@@ -155,16 +141,10 @@ def _wide_means(src: Any, out: Any, acc: Any, grid: Grid, flip: int) -> None:
                 out[target + x] = ((quotient << 32) + below) ^ flip
 
 
-def float_sums(chunks: Any, src: Any, out: Any, starts: Any, acc: Any, grid: Grid, linear: int) -> None:
+def float_sums(src: Any, out: Any, acc: Any, given: Any) -> None:
     """Means of floats, or for `linear` the sum of ``v*0.5`` (once per axis that is halved), in C order, in float64."""
-    for i in range(len(starts)):
-        if wanted(chunks, i, src, starts[i, 0], grid):
-            _float_sums(memory(src, starts[i, 0]), memory(out, starts[i, 1]), memory(acc, 0), grid, linear)
-
-
-@numba.njit(nogil=True)
-def _float_sums(src: Any, out: Any, acc: Any, grid: Grid, linear: int) -> None:
-    nz, ny, nx, fz, fy, fx, sz, sy, oz, oy = grid
+    nz, ny, nx, fz, fy, fx, sz, sy, oz, oy = grid_of(given)
+    linear = given[GRID]
     # A product with a power of two is exact, but for numbers so small that what they are multiplied with first matters.
     wz = 0.5 if linear and fz == 2 else 1.0
     wy = 0.5 if linear and fy == 2 else 1.0
@@ -191,16 +171,10 @@ def _float_sums(src: Any, out: Any, acc: Any, grid: Grid, linear: int) -> None:
                 out[target + x] = t if t == t else np.nan
 
 
-def int_extremes(chunks: Any, src: Any, out: Any, starts: Any, best: Any, grid: Grid, greatest: int) -> None:
+def int_extremes(src: Any, out: Any, scratch: Any, given: Any) -> None:
     """Smallest or greatest value of integers."""
-    for i in range(len(starts)):
-        if wanted(chunks, i, src, starts[i, 0], grid):
-            _int_extremes(memory(src, starts[i, 0]), memory(out, starts[i, 1]), grid, greatest)
-
-
-@numba.njit(nogil=True)
-def _int_extremes(src: Any, out: Any, grid: Grid, greatest: int) -> None:
-    nz, ny, nx, fz, fy, fx, sz, sy, oz, oy = grid
+    nz, ny, nx, fz, fy, fx, sz, sy, oz, oy = grid_of(given)
+    greatest = given[GRID]
     for z in range(nz):
         for y in range(ny):
             first, target = z * fz * sz + y * fy * sy, z * oz + y * oy
@@ -225,16 +199,10 @@ def _better(v: Any, w: Any, greatest: int) -> Any:
     return max(v, w) if greatest else min(v, w)
 
 
-def float_extremes(chunks: Any, src: Any, out: Any, starts: Any, scratch: Any, grid: Grid, greatest: int) -> None:
+def float_extremes(src: Any, out: Any, scratch: Any, given: Any) -> None:
     """Smallest or greatest value, the first in C order of equal ones (zeros have signs); NaN if there is one."""
-    for i in range(len(starts)):
-        if wanted(chunks, i, src, starts[i, 0], grid):
-            _float_extremes(memory(src, starts[i, 0]), memory(out, starts[i, 1]), grid, greatest)
-
-
-@numba.njit(nogil=True)
-def _float_extremes(src: Any, out: Any, grid: Grid, greatest: int) -> None:
-    nz, ny, nx, fz, fy, fx, sz, sy, oz, oy = grid
+    nz, ny, nx, fz, fy, fx, sz, sy, oz, oy = grid_of(given)
+    greatest = given[GRID]
     for z in range(nz):
         for y in range(ny):
             first, target = z * fz * sz + y * fy * sy, z * oz + y * oy
@@ -257,19 +225,13 @@ def _float_extremes(src: Any, out: Any, grid: Grid, greatest: int) -> None:
                 out[target + x] = best if best == best else np.nan
 
 
-def samples(chunks: Any, src: Any, out: Any, starts: Any, scratch: Any, grid: Grid, dz: int, dy: int, dx: int) -> None:
+def samples(src: Any, out: Any, scratch: Any, given: Any) -> None:
     """One pixel of each window, at the place (dz, dy, dx) in it; of any dtype, as integers of its size."""
-    for i in range(len(starts)):
-        if wanted(chunks, i, src, starts[i, 0], grid):
-            _samples(memory(src, starts[i, 0] + dx), memory(out, starts[i, 1]), grid, dz, dy)
-
-
-@numba.njit(nogil=True)
-def _samples(src: Any, out: Any, grid: Grid, dz: int, dy: int) -> None:
-    nz, ny, nx, fz, fy, fx, sz, sy, oz, oy = grid
+    nz, ny, nx, fz, fy, fx, sz, sy, oz, oy = grid_of(given)
+    dz, dy, dx = given[GRID], given[GRID + 1], given[GRID + 2]
     for z in range(nz):
         for y in range(ny):
-            row, target = (z * fz + dz) * sz + (y * fy + dy) * sy, z * oz + y * oy
+            row, target = (z * fz + dz) * sz + (y * fy + dy) * sy + dx, z * oz + y * oy
             if fx == 2:
                 for x in range(nx):
                     out[target + x] = src[row + 2 * x]
@@ -279,16 +241,14 @@ def _samples(src: Any, out: Any, grid: Grid, dz: int, dy: int) -> None:
 
 
 _OF_CHUNKS: dict[str, tuple[Kernel, Any]] = {
-    "load": (fetched, LOADING),
-    "pack": (pack, PACKING),
-    "splice": (splice, SPLICING),
-    "store": (store, STORING),
+    "pack": (pack, numba.boolean(*PACKING)),
+    "perform": (perform, numba.int64(*PERFORMING)),
+    "splice": (splice, numba.boolean(*SPLICING)),
 }
 
 
 # Last, so that where it is there, all of the module is.
 @functools.cache
-def of_chunks(name: str) -> Callable[..., bool]:
-    """Return what reads, encodes or stores chunks, compiled, by its name in `ziggurat._jit_chunks` and `_jit_store`."""
-    function, given = _OF_CHUNKS[name]
-    return jitted(getattr(function, "py_func", function), numba.boolean(*given))
+def of_chunks(name: str) -> Callable[..., Any]:
+    """Return what reads, encodes or stores chunks, compiled, by its name in `_jit_perform` and `_jit_store`."""
+    return jitted(*_OF_CHUNKS[name])

@@ -8,7 +8,10 @@ from llvmlite import ir
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-__all__ = ["address_of", "call", "memory", "put_word", "word"]
+__all__ = ["GRID", "address_of", "call", "grid_of", "put_word", "word"]
+
+GRID = 10
+"""Numbers that make the grid of a loop; its parameters follow."""
 
 
 def _calling(typing: Any, address: Any, words: Any) -> Any:
@@ -56,19 +59,14 @@ def _writing(typing: Any, address: Any, value: Any) -> Any:
 put_word: Any = intrinsic(_writing)
 
 
-def _pointing(typing: Any, array: Any, first: Any) -> Any:
-    """Return the memory of a flat array from the pixel `first` on, which takes no indices from the end."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.gep(context.make_array(array)(context, builder, arguments[0]).data, [arguments[1]])
-
-    return numba.types.CPointer(array.dtype)(array, numba.int64), generate
-
-
-memory: Any = intrinsic(_pointing)
-
-
 @numba.njit(nogil=True)
 def address_of(array: Any) -> Any:
     """Return where an array lies, with a sign: numba adds integers with and without one as floats."""
     return np.int64(array.ctypes.data)
+
+
+@numba.njit(nogil=True)
+def grid_of(given: Any) -> Any:
+    """Return the grid of a loop, the first of the numbers at an address."""
+    targets_and_factors = given[0], given[1], given[2], given[3], given[4], given[5]
+    return *targets_and_factors, given[6], given[7], given[8], given[9]

@@ -1,8 +1,7 @@
-"""Compiled reading and decoding of chunks, for the loops over pixels. Importing this module loads numba.
+"""Compiled reading and decoding of chunks. Importing this module loads numba.
 
-Between two chunks Python takes longer than many a codec, and its threads wait for each other. Here a row of chunks is
-read, decoded and reduced in one call without the GIL, each while it is in the cache; of a chunk that is wanted in part,
-the blocks that hold it. Whatever is not as it should be is left to Python, which looks again and says what is wrong.
+Of a chunk that is wanted in part, the blocks that hold it are read. Whatever is not as it should be is left to Python,
+which looks again and says what is wrong.
 
 numba's cache does not see changes of this file, nor of those that it imports: `make clean` after them.
 """
@@ -12,19 +11,11 @@ from typing import Any
 import numba
 import numpy as np
 
-from ziggurat._codes import BLOSC, DONE, MISSING, RAW, ZSTD
+from ziggurat._codes import BLOSC, DONE, LEFT, MISSING, RAW, ZSTD
 from ziggurat._jit_blosc import block_bytes, decode_blocks, is_whole, span
 from ziggurat._jit_calls import address_of, call, word
 
-__all__ = ["CHUNKS", "LOADING", "NO_CHUNKS", "fetched", "opened", "read_at", "wanted"]
-
-CHUNKS = numba.types.Tuple([numba.int64[::1], numba.int64[:, ::1], numba.uint8[::1], numba.uint8[::1]])
-"""What `wanted` takes."""
-
-LOADING = [CHUNKS, numba.int64, numba.uint8[::1], numba.int64, numba.int64]
-"""What `fetched` takes, for pixels as bytes."""
-
-NO_CHUNKS = np.empty(0, np.int64), np.empty((0, 2), np.int64), np.empty(0, np.uint8), np.empty(0, np.uint8)
+__all__ = ["fetched", "opened", "read_at"]
 
 ENOENT = 2
 END_OF_FILE = 2  # what C's `lseek` counts from
@@ -34,62 +25,49 @@ WORTH_BYTES = 2**17  # of pixels: what takes longer to decode than to look for b
 
 
 @numba.njit(nogil=True)
-def wanted(chunks: Any, i: int, room: Any, start: int, grid: Any) -> Any:
-    """Put the pixels of the stored chunk `i` that a loop goes over into `room`, and say whether that was done.
+def fetched(calls: Any, address: int, n: int, data: Any, room: Any, first: int, last: int) -> Any:
+    """Put the pixels of a stored chunk into `room`, at least its bytes from `first` to `last`.
 
-    Where there are no stored chunks, `room` holds what is wanted.
+    Return `DONE`; `MISSING` where there is no such file, and `LEFT` what is left to Python.
 
     Parameters
     ----------
-    chunks : tuple of array
+    calls : array
         Which codec (of `ziggurat._codes`), and the addresses of its decoder (C's `memcpy` for pixels as they are), of
         C's `open`, `pread` and `close`, of what tells where its `errno` is, and of `lseek`; and how files are opened.
-        Address and number of the encoded bytes of each chunk, or address of its path and -1.
+    address, n : int
+        Address and number of the encoded bytes; or address of the path of a file and -1.
+    data : array of uint8
         Memory for what is read from a file.
-        What became of each chunk, set here: `DONE` or `MISSING`, where it is not left to Python.
-    start, grid
-        The first pixel, and the loop's grid.
+    room : array of uint8
+        As many bytes as the pixels of a chunk have.
     """
-    if len(chunks[1]) == 0:
-        return True
-    nz, ny, nx, fz, fy, fx, sz, sy, _, _ = grid
-    stop = start + (nz * fz - 1) * sz + (ny * fy - 1) * sy + nx * fx
-    return fetched(chunks, i, room, start * room.itemsize, stop * room.itemsize)
-
-
-@numba.njit(nogil=True)
-def fetched(chunks: Any, i: int, room: Any, first: int, last: int) -> Any:
-    """Put the pixels of the stored chunk `i` into `room`, at least its bytes from `first` to `last`; see `wanted`."""
-    calls, spans, data, found = chunks
-    address, n, is_done = spans[i, 0], spans[i, 1], False
+    is_done = False
     if n >= 0:
         is_done = _decode(calls, address, n, room)
     else:
         file, n = opened(calls, address)
         if file < 0:
-            if word(call(calls[5], (0,))) == ENOENT:
-                found[i] = MISSING
-            return False
-        size = room.size * room.itemsize
+            return MISSING if word(call(calls[5], (0,))) == ENOENT else LEFT
         if calls[0] == RAW:
-            is_done = n == size and read_at(calls, file, address_of(room) + first, last - first, last - first, first)
+            is_done = n == len(room) and read_at(
+                calls, file, address_of(room) + first, last - first, last - first, first
+            )
         else:
-            if calls[0] == BLOSC and last - first + WORTH_BYTES < size:
+            if calls[0] == BLOSC and last - first + WORTH_BYTES < len(room):
                 is_done = _decode_some(calls, file, data, n, room, first, last)
             if not is_done:
                 memory = address_of(data)
                 is_done = read_at(calls, file, memory, len(data), n, 0) and _decode(calls, memory, n, room)
         call(calls[4], (file,))
-    if is_done:
-        found[i] = DONE
-    return is_done
+    return DONE if is_done else LEFT
 
 
 @numba.njit(nogil=True)
 def _decode_some(calls: Any, file: int, data: Any, n: int, room: Any, first: int, last: int) -> Any:
     """Read and decode the blocks that hold the bytes from `first` to `last`, and say whether that was done."""
     head, n_head, gap = address_of(data), min(n, HEAD_BYTES), HEAD_BYTES + GAP_BYTES
-    size = room.size * room.itemsize
+    size = len(room)
     block = block_bytes(head, n_head, n, size) if read_at(calls, file, head, len(data), n_head, 0) else 0
     if block == 0:
         return False
@@ -123,7 +101,7 @@ def read_at(calls: Any, file: int, place: int, room: int, n: int, start: int) ->
 @numba.njit(nogil=True)
 def _decode(calls: Any, address: int, n: int, room: Any) -> Any:
     """Decode `n` bytes to exactly as many pixels as `room` has; say whether they were that."""
-    codec, place, size = calls[0], address_of(room), room.size * room.itemsize
+    codec, place, size = calls[0], address_of(room), len(room)
     if codec == BLOSC:
         return is_whole(address, n, size) and np.int32(call(calls[1], (address, place, size, 1))) == size
     if codec == ZSTD:

@@ -5,8 +5,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from ziggurat._jit_calls import memory
-from ziggurat._jit_chunks import wanted
+from ziggurat._jit_calls import GRID, grid_of
 
 __all__ = ["SEGMENT", "ranks", "ranks_of_pairs"]
 
@@ -16,16 +15,10 @@ SEGMENT = 256
 type Grid = tuple[int, ...]
 
 
-def ranks_of_pairs(chunks: Any, src: Any, out: Any, starts: Any, scratch: Any, grid: Grid, is_median: int) -> None:
+def ranks_of_pairs(src: Any, out: Any, scratch: Any, given: Any) -> None:
     """Medians or modes of integers in windows of 2 x 2 and 2 x 2 x 2 pixels, sorted in registers without a branch."""
-    for i in range(len(starts)):
-        if wanted(chunks, i, src, starts[i, 0], grid):
-            _ranks_of_pairs(memory(src, starts[i, 0]), memory(out, starts[i, 1]), grid, is_median)
-
-
-@numba.njit(nogil=True)
-def _ranks_of_pairs(src: Any, out: Any, grid: Grid, is_median: int) -> None:
-    nz, ny, nx, fz, fy, _, sz, sy, oz, oy = grid
+    nz, ny, nx, fz, fy, _, sz, sy, oz, oy = grid_of(given)
+    is_median = given[GRID]
     for z in range(nz):
         for y in range(ny):
             a = z * fz * sz + y * fy * sy
@@ -110,15 +103,17 @@ def _mode_of_eight(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: An
     return a if a == d else v
 
 
-def ranks(chunks: Any, src: Any, out: Any, starts: Any, rows: Any, grid: Grid, rank: int, infinity: int) -> None:
+def ranks(src: Any, out: Any, rows: Any, given: Any) -> None:
     """Sort each window and take the value at `rank`, or for a negative rank the most frequent, the smallest on a tie.
 
     `rows` holds one row of SEGMENT targets per tap, and two more; rows are sorted against each other, whole, so that no
     pixel decides a branch. Floats come as the signed integers of their bits, `infinity` those of infinity (else 0).
     """
-    for i in range(len(starts)):
-        if wanted(chunks, i, src, starts[i, 0], grid):
-            _ranks(src[starts[i, 0] :], out[starts[i, 1] :], rows, grid, rank, infinity)
+    nz, ny, nx, fz, fy, fx, sz, sy, oz, oy = grid_of(given)
+    rank, infinity = given[GRID], given[GRID + 1]
+    source = numba.carray(src, (nz * fz - 1) * sz + (ny * fy - 1) * sy + nx * fx)
+    target = numba.carray(out, (nz - 1) * oz + (ny - 1) * oy + nx)
+    _ranks(source, target, numba.carray(rows, (fz * fy * fx + 2) * SEGMENT), grid_of(given), rank, infinity)
 
 
 @numba.njit(nogil=True)

@@ -15,15 +15,16 @@ from ziggurat._jit_blosc import HEADER_BYTES, ONE_BLOCK_BYTES, block_bytes, deco
 from ziggurat._jit_calls import address_of, call, put_word, word
 from ziggurat._jit_chunks import opened, read_at
 
-__all__ = ["PACKING", "SPLICING", "STORING", "pack", "splice", "store"]
+__all__ = ["PACKING", "SPLICING", "pack", "splice", "stored"]
 
 ZSTD_LEVEL, ZSTD_CHECKSUM = 100, 201
+LOW = 2**32 - 1
 ROOM_BYTES = 1024  # beside a block: more than blosc adds to one that it cannot make smaller
 
-STORING = [numba.int64[::1], numba.int64, numba.int64, numba.uint8[::1], numba.int64, numba.int64]
-"""What `store` takes."""
-
-SPLICING = [*STORING, numba.int64[::1], numba.int64[:, ::1], numba.int64]
+SPLICING = [
+    *(numba.int64[::1], numba.int64, numba.int64, numba.uint8[::1], numba.int64, numba.int64),
+    *(numba.int64[::1], numba.int64[:, ::1], numba.int64),
+]
 """What `splice` takes."""
 
 PACKING = [
@@ -33,38 +34,75 @@ PACKING = [
 """What `pack` takes."""
 
 
-def store(calls: Any, place: int, size: int, data: Any, path: int, spare: int) -> Any:
+@numba.njit(nogil=True)
+def stored(calls: Any, order: Any, rows: Any, room: Any, data: Any) -> Any:
     """Encode the pixels of a chunk, and put them where a file was, or none: all at once. Say whether that was done.
+
+    It is not where all pixels may be fill: such chunks are not stored.
 
     Parameters
     ----------
     calls : array
         Which codec (of `ziggurat._codes`); the addresses of C's `creat`, `write`, `close`, `rename`, `unlink` and
         `memcpy`; the mode of new files; the addresses of what encodes, and its parameters.
-    place, size : int
-        Address and number of the bytes of the pixels.
+    order : array
+        From its third number on: the address of the pixels; those of two paths, of the file, and of one beside it,
+        which takes its place when it is complete; two that are not for here; the bytes of pixels in a row; and eight
+        bytes of pixels that are fill.
+    rows : array
+        Where the rows begin, in bytes from the first pixel.
+    room : array
+        Memory for the pixels, where there are several rows.
     data : array
         Memory for the encoded bytes.
-    path, spare : int
-        Addresses of two paths: of the file, and of one beside it, which takes its place when it is complete.
     """
+    place, path, spare, row_bytes, fill = order[2], order[3], order[4], order[7], order[8]
+    size = len(rows) * row_bytes
+    if len(rows) > 1:
+        place = address_of(room)
+        if size > len(room):
+            return False
+        for r in range(len(rows)):
+            call(calls[6], (place + r * row_bytes, order[2] + rows[r], row_bytes))
+    if _may_be_fill(place, size, fill):
+        return False
     n = _encode(calls, place, size, data, 0)
     source = place if calls[0] == RAW else address_of(data)
     return n > 0 and _put(calls, np.array([[source, np.int64(n)]]), path, spare)
 
 
+@numba.njit(nogil=True)
+def _may_be_fill(place: int, size: int, fill: int) -> Any:
+    """Say whether bytes are eight given ones, again and again; a rest, which is shorter, is not looked at.
+
+    Fewer are not: who has chunks as small as that looks at them.
+    """
+    for at in range(0, size - 7, 8):
+        if word(place + at) != fill & LOW or word(place + at + 4) != (fill >> 32) & LOW:
+            return False
+    return size > 7
+
+
 def splice(
     calls: Any, place: int, size: int, data: Any, path: int, spare: int, reading: Any, changed: Any, usual: int
 ) -> Any:
-    """Store a chunk as `store` does, of which parts differ from what is stored: the bytes of other blocks are kept.
+    """Store a chunk of which parts differ from what is stored: the bytes of other blocks are kept.
 
     That is done where it gives the same bytes: blosc's blocks do not depend on each other, and a block that comes out
     as it is stored tells, as far as one block can, that the file was encoded in the same way.
 
     Parameters
     ----------
+    calls : array
+        As `stored` takes them.
+    place, size : int
+        Address and number of the bytes of the pixels.
+    data : array
+        Memory for the encoded bytes, before and after.
+    path, spare : int
+        Addresses of two paths: of the file, and of one beside it, which takes its place when it is complete.
     reading : array
-        What opens and reads files, as in `ziggurat._jit_chunks.wanted`.
+        What opens and reads files, as in `ziggurat._jit_chunks.fetched`.
     changed : array of int, shape (n, 2)
         The bytes of pixels that may differ.
     usual : int
@@ -167,7 +205,7 @@ def pack(calls: Any, starts: Any, rows: Any, row_bytes: int, scratch: Any, data:
     Parameters
     ----------
     calls : array
-        As `store` takes them.
+        As `stored` takes them.
     starts : array
         Addresses of the first pixels of the chunks.
     rows : array

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ziggurat._codes import DONE, LEFT
+from ziggurat._codes import DONE, LEFT, READ
+from ziggurat._hot import Performance, address
 from ziggurat.boxes import Box, corner, intersect, is_empty, shape_of, slices
 from ziggurat.encoded import Encoded
 from ziggurat.grid import Shape
@@ -139,24 +140,25 @@ class Block:
                 continue
             if self.value is not None:
                 self.settle()
-            states = np.array([LEFT] * len(starts), np.uint8)
-            chunks = stored.calls, stored.spans[list(starts)], stored.data, states
-            loop.reduce_stored(chunks, stored.room, self.room, np.array(list(starts.values()), np.int64))
-            for i, state in zip(starts, states.tolist(), strict=True):
+            place, each = address(self.room), starts.items()
+            orders = [(READ, 0, place + b, *stored.spans[i], a, a + loop.n_source, 0, 0) for i, (a, b) in each]
+            work = Performance(np.array(orders), loop.table, loop.n_scratch, stored.calls, stored.data, stored.room)
+            work.go_on()
+            for i, state in zip(starts, work.found.tolist(), strict=True):
                 found[i] = state
                 n_bytes += (state == DONE) * math.prod(shape) * codec.dtype.itemsize
         self._is_filled = self._is_filled or DONE in found
         return found, n_bytes
 
     def _wanted(self, stored: Encoded) -> dict[Shape, dict[int, tuple[int, int]]]:
-        """Return where in its pixels, and where in the block's, what is needed of each chunk begins, by its shape.
+        """Return the byte of its pixels, and of the block's, at which what is needed of each chunk begins, by its shape.
 
         Not of chunks in which a window is short, as the last one of an axis may be. For the few chunks of a block numpy
         takes longer: pixels have just filled the caches, and what it needs for each call comes from memory.
         """
         window, factors = self.step.window(self.box), [e.p for e in self.step.edges]
-        in_chunk = [math.prod(stored.codec.shape[i + 1 :]) for i in range(len(factors))]
-        in_block = [stride // self.room.itemsize for stride in self.room.strides]
+        in_chunk = [self.room.itemsize * math.prod(stored.codec.shape[i + 1 :]) for i in range(len(factors))]
+        in_block = self.room.strides
         origin = corner(self.box)
         wanted: dict[Shape, dict[int, tuple[int, int]]] = {}
         for i, box in enumerate(stored.boxes):

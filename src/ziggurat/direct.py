@@ -16,6 +16,7 @@ from zarr.abc.store import RangeByteRequest, SuffixByteRequest
 from zarr.buffer import default_buffer_prototype
 
 from ziggurat import _codes
+from ziggurat._hot import Performance
 from ziggurat.boxes import Box, corner, intersect, shape_of, slices
 from ziggurat.chunkgrid import rectilinear_sizes
 from ziggurat.codecs import ChunkCodec
@@ -88,13 +89,15 @@ class Direct:
 
     def _load(self, box: Box, room: NDArray[np.uint8]) -> bool:
         """Read and decode a whole chunk in one compiled call; say whether that was done."""
-        load = compiled("load")
-        if load is None or self.calls is None or self.local is None:
+        if compiled("perform") is None or self.calls is None or self.local is None:
             return False
         (root, requests), data = self.local, self.encoded_rooms.take(self.encoded_bytes)
         index = tuple(start // c for (start, _), c in zip(box, self.chunk, strict=True))
         stored = Encoded.files(self.codec, self.calls, [box], [f"{root}/{self._key(index)}"], data, room)
-        is_done = load((stored.calls, stored.spans, data, np.full(1, _codes.LEFT, np.uint8)), 0, room, 0, len(room))
+        order = (_codes.READ, -1, 0, *stored.spans[0], 0, len(room), 0, 0)
+        work = Performance(np.array([order]), reading=stored.calls, data=data, room=room)
+        work.go_on()
+        is_done = int(work.found[0]) == _codes.DONE
         self.encoded_rooms.give(data)
         requests.add(gets=int(is_done))
         return is_done

@@ -40,7 +40,7 @@ class Encoded:
         Where they lie; some may reach beyond the array.
     calls : Calls
         What reads and decodes them.
-    spans : array of int64, shape (n, 2)
+    spans : list of (int, int)
         Address and number of the bytes of each chunk; or address of a file's path and -1.
     data : array of uint8
         Memory for the bytes of one file.
@@ -53,7 +53,7 @@ class Encoded:
     codec: ChunkCodec
     boxes: Sequence[Box]
     calls: Calls
-    spans: NDArray[np.int64]
+    spans: list[tuple[int, int]]
     data: Bytes
     room: Bytes
     owner: Any
@@ -66,7 +66,7 @@ class Encoded:
         names = [os.fsencode(path) + b"\0" for path in paths]
         joined = np.frombuffer(b"".join(names), np.uint8)
         starts = accumulate(map(len, names), initial=address(joined))
-        spans = np.array([(place, -1) for place, _ in zip(starts, names, strict=False)], np.int64)
+        spans = [(place, -1) for place, _ in zip(starts, names, strict=False)]
         return cls(codec, boxes, calls, spans, data, room, joined)
 
     @classmethod
@@ -74,7 +74,7 @@ class Encoded:
         cls, codec: ChunkCodec, calls: Calls, boxes: Sequence[Box], parts: Sequence[Bytes], room: Bytes
     ) -> "Encoded":
         """Return chunks whose bytes are in memory."""
-        spans = np.array([(address(part), part.nbytes) for part in parts], np.int64).reshape(-1, 2)
+        spans = [(address(part), part.nbytes) for part in parts]
         return cls(codec, boxes, calls, spans, np.empty(0, np.uint8), room, parts)
 
 
@@ -115,7 +115,7 @@ def _calls(coder: type | None) -> Calls | None:
     return np.array([number, *addresses(functions), os.O_RDONLY | os.O_CLOEXEC], np.int64)
 
 
-def compiled(name: str) -> Callable[..., bool] | None:
+def compiled(name: str) -> Callable[..., Any] | None:
     """Return a compiled function of chunks, where numba was worth its loading for what is computed."""
     found = None if IS_OFF else getattr(sys.modules.get("ziggurat._jit"), "of_chunks", None)
     return found(name) if found else None

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from zarr.buffer.cpu import Buffer, NDBuffer
 
-from ziggurat._hot import address
+from ziggurat._codes import STORE
+from ziggurat._hot import Performance, address
 from ziggurat.boxes import Box, corner, intersect, of_shape, slices
 from ziggurat.codecs import ChunkCodec
 from ziggurat.counted import Requests, local_root
@@ -57,7 +58,7 @@ class UnitWriter:
         # A store that refuses to be written says so itself.
         is_apart = index is not None or array.store.read_only
         local = local_root(array.store)
-        self.files = None if is_apart else FileWriter.of(local, codec)
+        self.files = None if is_apart else FileWriter.of(local, codec, self.fill)
         self._encoding = Encoding.of(codec) if index else None
         self._rooms, self._pixel_rooms = shared_rooms("encoded"), shared_rooms()
         # What makes a file of bytes holds on to none of them.
@@ -187,25 +188,26 @@ class FileWriter:
     Use `of`.
     """
 
-    def __init__(self, root: str, requests: Requests, codec: ChunkCodec, encoding: Encoding) -> None:
+    def __init__(self, root: str, requests: Requests, codec: ChunkCodec, encoding: Encoding, fill: Any) -> None:
         self.root = root
         self.requests = requests
         self.codec = codec
         self._encoding = encoding
+        self.fill = _word(fill, codec.dtype)
         self._reading = calls_of(codec)
         self._folders: set[str] = set()
         self._rooms = shared_rooms("encoded")
         # More than any codec makes of what it cannot make smaller.
-        self._encoded_bytes = codec.n_bytes + codec.n_bytes // 128 + 1024
+        self.encoded_bytes = codec.n_bytes + codec.n_bytes // 128 + 1024
 
     @classmethod
-    def of(cls, place: tuple[str, Requests] | None, codec: ChunkCodec) -> "FileWriter | None":
+    def of(cls, place: tuple[str, Requests] | None, codec: ChunkCodec, fill: Any) -> "FileWriter | None":
         """Return what stores such chunks in a directory, and counts it; None where that is not done so.
 
         That is where there is no directory, or the codec is not known.
         """
         encoding = Encoding.of(codec) if place else None
-        return cls(*place, codec, encoding) if place and encoding else None
+        return cls(*place, codec, encoding, fill) if place and encoding else None
 
     def put(self, key: str, pixels: NDArray[Any], changed: NDArray[np.int64] | None = None) -> bool:
         """Store a whole chunk, and say whether that was done; where it was not, nothing has changed.
@@ -214,31 +216,38 @@ class FileWriter:
         stored, one row each: only so much is encoded where that gives the same file. What is read of the file for that
         is not counted.
         """
-        store = compiled("store")
-        if store is None or pixels.dtype != self.codec.dtype:
+        if compiled("perform") is None or pixels.dtype != self.codec.dtype:
             return False
         pixels = np.ascontiguousarray(pixels)
+        names, paths = self.paths(key)
+        given = self._encoding.calls, address(pixels), pixels.nbytes
+        done = changed is not None and self._splice(given, paths, changed)
+        if not done:
+            order = (STORE, 0, address(pixels), *paths, 0, 1, pixels.nbytes, self.fill)
+            with self._lent(self.encoded_bytes) as data:
+                work = Performance(np.array([order]), encodings=self._encoding.calls[np.newaxis], encoded=data)
+                done = work.go_on() == 1
+        del names
+        self.requests.add(sets=int(done))
+        return done
+
+    def paths(self, key: str) -> tuple[Any, tuple[int, int]]:
+        """Return the addresses of the path of a file and of one beside it, and what lies there; its directory is made."""
         path = f"{self.root}/{key}"
         folder = path.rpartition("/")[0]
         if folder not in self._folders:
             os.makedirs(folder, exist_ok=True)
             self._folders.add(folder)
-        names = np.frombuffer(os.fsencode(f"{path}\0{path}.{uuid.uuid4().hex}.partial\0"), np.uint8)
-        given = self._encoding.calls, address(pixels), pixels.nbytes
-        paths = address(names), address(names) + len(os.fsencode(path)) + 1
-        done = changed is not None and self._splice(given, paths, changed)
-        if not done:
-            with self._lent(self._encoded_bytes) as data:
-                done = store(*given, data, *paths)
-        self.requests.add(sets=int(done))
-        return done
+        beside = os.fsencode(f"{path}\0{path}.{uuid.uuid4().hex}.partial\0")
+        names = np.frombuffer(beside, np.uint8)
+        return names, (address(names), address(names) + beside.index(0) + 1)
 
     def _splice(self, given: tuple[Any, ...], paths: tuple[int, int], changed: NDArray[np.int64]) -> bool:
         """Store a chunk of which only some blocks are encoded anew, and say whether that was done."""
         splice = compiled("splice")
         if splice is None or self._reading is None:
             return False
-        with self._lent(2 * self._encoded_bytes) as data:
+        with self._lent(2 * self.encoded_bytes) as data:
             return splice(*given, data, *paths, self._reading, changed, self.block_bytes)
 
     @functools.cached_property
@@ -257,6 +266,11 @@ class FileWriter:
             yield data
         finally:
             self._rooms.give(data)
+
+
+def _word(fill: Any, dtype: np.dtype[Any]) -> int:
+    """Return the first eight bytes of pixels that are fill, as a number."""
+    return int(np.full(8, fill, dtype).view(np.int64)[0])
 
 
 def _rows(shape: Shape, strides: Sequence[int], item_bytes: int) -> tuple[NDArray[np.int64], int]:

@@ -1,0 +1,112 @@
+"""Compiled work on chunks, one order after the other. Importing this module loads numba.
+
+Between two chunks Python takes longer than many a codec, and its threads wait for each other. Here chunks are read,
+decoded, reduced, encoded and stored in one call without the GIL, each while it is in the cache.
+"""
+
+from typing import Any
+
+import numba
+
+from ziggurat._codes import DONE, LEFT, READ, REDUCE, STORE
+from ziggurat._jit_calls import address_of, call
+from ziggurat._jit_chunks import fetched
+from ziggurat._jit_store import stored
+
+__all__ = ["PERFORMING", "perform"]
+
+_TABLE = numba.int64[:, ::1]
+_ROW = numba.int64[::1]
+_BYTES = numba.uint8[::1]
+
+PERFORMING = [
+    *(_TABLE, numba.int64, _TABLE, _ROW, _BYTES, _BYTES, _BYTES),
+    *(_TABLE, _BYTES, _ROW, _ROW, _BYTES, _ROW),
+]
+"""What `perform` takes."""
+
+NANOSECONDS = 1_000_000_000
+
+
+def perform(
+    orders: Any,
+    first: int,
+    loops: Any,
+    reading: Any,
+    data: Any,
+    room: Any,
+    scratch: Any,
+    encodings: Any,
+    encoded: Any,
+    rows: Any,
+    clock: Any,
+    found: Any,
+    spent: Any,
+) -> Any:
+    """Follow one order after the other, from the `first`, and return the first one that was not reached.
+
+    A chunk that cannot be read is left to Python, and with it what comes after the reads that follow; so is an order
+    that cannot be followed.
+
+    Parameters
+    ----------
+    orders : array, shape (n, 9)
+        What is done, and with what. `READ`: a loop (-1 for none), the address of targets, address and number of encoded
+        bytes as `fetched` takes them, the first and the last byte of `room` that are needed. `REDUCE`: a loop, the
+        address of targets, that of the source. `STORE`: an encoding, the address of pixels, the addresses of two paths,
+        where its rows are and how many, the bytes of each, and what fill looks like. See `stored`.
+    loops : array
+        The address of each loop, and what it is given.
+    reading, data, room
+        As `fetched` takes them.
+    scratch : array
+        What loops need beside.
+    encodings, encoded, rows : array
+        As `stored` takes them.
+    clock : array
+        Address of C's `clock_gettime`, and which clock.
+    found : array
+        What became of each order, set here: `LEFT`, `DONE` or `MISSING`.
+    spent : array
+        Nanoseconds that each `STORE` took, set here.
+    """
+    is_left = False
+    for i in range(first, len(orders)):
+        kind = orders[i, 0]
+        if kind == READ:
+            state = fetched(reading, orders[i, 3], orders[i, 4], data, room, orders[i, 5], orders[i, 6])
+            if state == DONE and orders[i, 1] >= 0:
+                _reduce(loops, orders[i, 1], address_of(room) + orders[i, 5], orders[i, 2], scratch)
+            found[i] = state
+            is_left = is_left or state != DONE
+        elif is_left:
+            return i
+        elif kind == REDUCE:
+            _reduce(loops, orders[i, 1], orders[i, 3], orders[i, 2], scratch)
+            found[i] = DONE
+        elif kind == STORE:
+            begun = _now(clock, scratch)
+            its_rows = rows[orders[i, 5] : orders[i, 5] + orders[i, 6]]
+            if not stored(encodings[orders[i, 1]], orders[i], its_rows, room, encoded):
+                return i
+            spent[i] = _now(clock, scratch) - begun
+            found[i] = DONE
+        else:
+            return i
+    return len(orders)
+
+
+@numba.njit(nogil=True)
+def _reduce(loops: Any, i: int, source: int, target: int, scratch: Any) -> None:
+    given = address_of(loops) + 8 * (i * loops.shape[1] + 1)
+    call(loops[i, 0], (source, target, address_of(scratch), given))
+
+
+@numba.njit(nogil=True)
+def _now(clock: Any, scratch: Any) -> Any:
+    """Return the time in nanoseconds, 0 where there is no clock."""
+    if clock[0] == 0:
+        return 0
+    call(clock[0], (clock[1], address_of(scratch)))
+    found = scratch[:16].view(numba.int64)
+    return found[0] * NANOSECONDS + found[1]
