@@ -23,7 +23,8 @@ from zarr.storage import LocalStore, MemoryStore, ZipStore
 import ziggurat as zg
 from reference import reference
 from ziggurat import encoded, kernels, stages
-from ziggurat._codes import DONE
+from ziggurat._codes import DONE, READ
+from ziggurat._hot import Performance
 from ziggurat.api import _steps
 from ziggurat.blocks import Block
 from ziggurat.codecs import ChunkCodec, checksum
@@ -90,19 +91,20 @@ def in_python():
 def watched():
     """Count the chunks that the loop took, and those that Python decoded."""
     counts = {"taken": 0, "decoded": 0}
-    take, decode = Block.take, ChunkCodec.decode
+    go_on, decode = Performance.go_on, ChunkCodec.decode
 
-    def counted_take(block, stored):
-        done, n_bytes = take(block, stored)
-        counts["taken"] += done.count(DONE)
-        return done, n_bytes
+    def counted_go_on(work, first=0):
+        reached = go_on(work, first)
+        kind, loop = work.orders[first:reached, :2].T
+        counts["taken"] += int(np.sum((kind == READ) & (loop >= 0) & (work.found[first:reached] == DONE)))
+        return reached
 
     def counted_decode(codec, data, room):
         counts["decoded"] += 1
         return decode(codec, data, room)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Block, "take", counted_take)
+        patched.setattr(Performance, "go_on", counted_go_on)
         patched.setattr(ChunkCodec, "decode", counted_decode)
         yield counts
 

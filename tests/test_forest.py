@@ -312,7 +312,7 @@ def test_many_requests_are_many_tasks():
 def all_in_python():
     """Let no chunk be read or stored by compiled calls."""
     with in_python(), pytest.MonkeyPatch.context() as patched:
-        patched.setattr(FileWriter, "of", lambda place, codec: None)
+        patched.setattr(FileWriter, "of", lambda place, codec, fill: None)
         yield
 
 

@@ -53,8 +53,8 @@ def array_in(store, n=64, dtype="uint16", compressors=None, version=3, **options
 
 
 def writer_of(array) -> FileWriter | None:
-    direct = Handle(array)._direct
-    return direct and direct._writer.files
+    direct = Handle(array).direct
+    return direct and direct.writer.files
 
 
 def noise(n, dtype="uint16", seed=0):
@@ -137,7 +137,7 @@ def test_the_files_are_those_of_zarr(data, version, mask):
         for _ in range(2):  # a new file, and one in the place of another
             theirs.with_config({"write_empty_chunks": True})[...] = pixels
             handle = Handle(ours)
-            assert handle._direct._writer.files.put(ours.metadata.encode_chunk_key((0,) * len(shape)), pixels)
+            assert handle.direct.writer.files.put(ours.metadata.encode_chunk_key((0,) * len(shape)), pixels)
             assert handle.requests.take() == (0, 1)
             assert files(found) == files(expected)
             pixels = pixels[::-1]
@@ -204,9 +204,9 @@ def test_a_relative_path(tmp_path, monkeypatch):
 @contextmanager
 def as_usual(handle):
     """Let all chunks be stored by zarr."""
-    writer, handle._direct._writer.files = handle._direct._writer.files, None
+    writer, handle.direct.writer.files = handle.direct.writer.files, None
     yield
-    handle._direct._writer.files = writer
+    handle.direct.writer.files = writer
 
 
 def partial_files(root):
@@ -253,7 +253,7 @@ def test_a_folder_that_was_removed(tmp_path):
     handle = Handle(array)
     handle.write(everything(array), noise(64))
     shutil.rmtree(tmp_path / "c")
-    assert not handle._direct._writer.files.put("c/0", noise(64))
+    assert not handle.direct.writer.files.put("c/0", noise(64))
     handle.write(everything(array), noise(64, seed=1))
     assert handle.requests.take() == (0, 2)
     np.testing.assert_array_equal(array[...], noise(64, seed=1))
@@ -288,7 +288,7 @@ def test_a_write_that_fails_half_way(codec, tmp_path):
         before = files(tmp_path)
         assert ("c/0" not in before) == is_new
         with room_for(70_000):
-            assert not handle._direct._writer.files.put("c/0", noise(50_000, seed=1))
+            assert not handle.direct.writer.files.put("c/0", noise(50_000, seed=1))
             assert files(tmp_path) == before and not partial_files(tmp_path)
             with pytest.raises(OSError, match="too large") as caught:
                 handle.write(everything(array), noise(50_000, seed=1))
@@ -414,7 +414,7 @@ def test_without_the_compiled_call(how, tmp_path, monkeypatch):
         monkeypatch.setattr(encoding, "_calls", lambda coder: None)
     array = array_in(tmp_path, compressors=[BloscCodec()])
     handle = Handle(array)
-    assert handle._direct._writer.files is None or not handle._direct._writer.files.put("c/0", noise(64))
+    assert handle.direct.writer.files is None or not handle.direct.writer.files.put("c/0", noise(64))
     assert list(objects(tmp_path)) == ["zarr.json"]
     handle.write(everything(array), noise(64))
     assert handle.requests.take() == (0, 1)
@@ -429,7 +429,7 @@ import numpy as np, zarr
 import ziggurat._jit
 from ziggurat.handle import Handle
 array = zarr.open_array(sys.argv[1])
-writer = Handle(array)._direct._writer.files
+writer = Handle(array).direct.writer.files
 contents = [np.full(array.shape, value, array.dtype) for value in map(int, sys.argv[2:])]
 assert writer.put("c/0", contents[0])
 print("started", flush=True)
@@ -473,7 +473,7 @@ def test_threads_that_put_the_same_key(tmp_path):
     done = []
 
     def put(pixels):
-        done.extend(handle._direct._writer.files.put("c/0", pixels) for _ in range(100))
+        done.extend(handle.direct.writer.files.put("c/0", pixels) for _ in range(100))
 
     threads = [threading.Thread(target=put, args=(pixels,)) for pixels in contents]
     for thread in threads:

@@ -128,14 +128,14 @@ class Performance:
         self.found = np.full(len(orders), LEFT, np.uint8)
         self.spent = np.zeros(len(orders), np.int64)
         scratch = np.empty(max(n_scratch, _LEAST_SCRATCH), np.uint8)
-        self._orders = orders
+        self.orders = orders
         self._given = loops, reading, data, room, scratch, encodings, encoded, rows, _clock(), self.found, self.spent
 
     def go_on(self, first: int = 0) -> int:
         """Follow the orders from the `first` on, and return the first one that was not reached."""
         from ziggurat import _jit
 
-        reached: int = _jit.of_chunks("perform")(self._orders, first, *self._given)
+        reached: int = _jit.of_chunks("perform")(self.orders, first, *self._given)
         return reached
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numba
 
-from ziggurat._codes import DONE, LEFT, READ, REDUCE, STORE
+from ziggurat._codes import DONE, READ, REDUCE, STORE
 from ziggurat._jit_calls import address_of, call
 from ziggurat._jit_chunks import fetched
 from ziggurat._jit_store import stored

@@ -4,6 +4,7 @@ from typing import Any
 
 import numba
 import numpy as np
+from numba import carray  # type: ignore[attr-defined]
 
 from ziggurat._jit_calls import GRID, grid_of
 
@@ -111,9 +112,9 @@ def ranks(src: Any, out: Any, rows: Any, given: Any) -> None:
     """
     nz, ny, nx, fz, fy, fx, sz, sy, oz, oy = grid_of(given)
     rank, infinity = given[GRID], given[GRID + 1]
-    source = numba.carray(src, (nz * fz - 1) * sz + (ny * fy - 1) * sy + nx * fx)
-    target = numba.carray(out, (nz - 1) * oz + (ny - 1) * oy + nx)
-    _ranks(source, target, numba.carray(rows, (fz * fy * fx + 2) * SEGMENT), grid_of(given), rank, infinity)
+    source = carray(src, (nz * fz - 1) * sz + (ny * fy - 1) * sy + nx * fx)
+    target = carray(out, (nz - 1) * oz + (ny - 1) * oy + nx)
+    _ranks(source, target, carray(rows, (fz * fy * fx + 2) * SEGMENT), grid_of(given), rank, infinity)
 
 
 @numba.njit(nogil=True)

@@ -134,7 +134,7 @@ class Block:
         """
         step, codec = self.step, stored.codec
         found, n_bytes = [LEFT] * len(stored.boxes), 0
-        for shape, starts in self._wanted(stored).items() if step.nodata is None else ():
+        for shape, starts in self.wanted(stored.boxes, codec.shape).items() if step.nodata is None else ():
             loop = chunk_loop(step.method, step.edges, shape, codec.shape, codec.dtype, self.room)
             if loop is None:
                 continue
@@ -150,18 +150,18 @@ class Block:
         self._is_filled = self._is_filled or DONE in found
         return found, n_bytes
 
-    def _wanted(self, stored: Encoded) -> dict[Shape, dict[int, tuple[int, int]]]:
-        """Return the byte of its pixels, and of the block's, at which what is needed of each chunk begins, by its shape.
+    def wanted(self, chunks: Sequence[Box], chunk: Shape) -> dict[Shape, dict[int, tuple[int, int]]]:
+        """Return where in its pixels and in the block's, in bytes, what is needed of each chunk begins, by its shape.
 
         Not of chunks in which a window is short, as the last one of an axis may be. For the few chunks of a block numpy
         takes longer: pixels have just filled the caches, and what it needs for each call comes from memory.
         """
         window, factors = self.step.window(self.box), [e.p for e in self.step.edges]
-        in_chunk = [self.room.itemsize * math.prod(stored.codec.shape[i + 1 :]) for i in range(len(factors))]
+        in_chunk = [self.room.itemsize * math.prod(chunk[i + 1 :]) for i in range(len(factors))]
         in_block = self.room.strides
         origin = corner(self.box)
         wanted: dict[Shape, dict[int, tuple[int, int]]] = {}
-        for i, box in enumerate(stored.boxes):
+        for i, box in enumerate(chunks):
             part = intersect(box, window)
             if any(a % f or b % f for (a, b), f in zip(part, factors, strict=True)):
                 continue

@@ -56,7 +56,7 @@ class Direct:
         self.unit_bytes = math.prod(self.unit) * array.dtype.itemsize
         self.fill = fill_of(array)
         self.prototype = default_buffer_prototype()
-        self._writer = UnitWriter(array, codec, index, self._key)
+        self.writer = UnitWriter(array, codec, index, self.key)
         self.rooms = shared_rooms()
         self.encoded_rooms = shared_rooms("encoded")
         self.local = local_root(self.store)
@@ -93,7 +93,7 @@ class Direct:
             return False
         (root, requests), data = self.local, self.encoded_rooms.take(self.encoded_bytes)
         index = tuple(start // c for (start, _), c in zip(box, self.chunk, strict=True))
-        stored = Encoded.files(self.codec, self.calls, [box], [f"{root}/{self._key(index)}"], data, room)
+        stored = Encoded.files(self.codec, self.calls, [box], [f"{root}/{self.key(index)}"], data, room)
         order = (_codes.READ, -1, 0, *stored.spans[0], 0, len(room), 0, 0)
         work = Performance(np.array([order]), reading=stored.calls, data=data, room=room)
         work.go_on()
@@ -113,7 +113,7 @@ class Direct:
         with self._lent() as (spare, get):
             room = spare if room is None else room
             ranges = [range(start // u, ceil_div(stop, u)) for (start, stop), u in zip(box, self.unit, strict=True)]
-            if isinstance(get, Files) and get.lacks(self._key, ranges):
+            if isinstance(get, Files) and get.lacks(self.key, ranges):
                 # One value in all of the box is seen at once.
                 yield self._chunk(box, corner(box), None, room)
                 return
@@ -125,15 +125,15 @@ class Direct:
             for index, unit in cells:
                 wanted = intersect(box, unit)
                 if self.index is None:
-                    yield self._chunk(wanted, corner(unit), get(self._key(index)), room)
+                    yield self._chunk(wanted, corner(unit), get(self.key(index)), room)
                 else:
-                    yield from self._shard(self._key(index), get, self.index, wanted, unit, room, take)
+                    yield from self._shard(self.key(index), get, self.index, wanted, unit, room, take)
 
     def _left(
         self, take: Take, calls: Calls, files: Files, cells: list[tuple[Shape, Box]], room: NDArray[np.uint8]
     ) -> tuple[list[tuple[Shape, Box]], list[Box]]:
         """Let `take` read chunks that are files; return the cells that it leaves, and the boxes of those not stored."""
-        paths = [f"{files.root}/{self._key(index)}" for index, _ in cells]
+        paths = [self.path(index) for index, _ in cells]
         found = take(Encoded.files(self.codec, calls, [unit for _, unit in cells], paths, files.room, room))
         left = [cell for cell, state in zip(cells, found, strict=True) if state == _codes.LEFT]
         files.requests.add(gets=len(cells) - len(left))
@@ -153,7 +153,7 @@ class Direct:
                     for chunk in chunks
                 }
                 is_whole = len(boxes) == math.prod(self.index.grid)
-                found = self._fetched(self._key(shard), get, self.index, boxes, is_whole)
+                found = self._fetched(self.key(shard), get, self.index, boxes, is_whole)
                 for cell, data in ((cell, None) for cell in boxes) if found is None else chain.from_iterable(found):
                     chunk, box = tuple(i + f for i, f in zip(cell, first, strict=True)), boxes[cell]
                     yield chunk, *self._chunk(intersect(box, array), corner(box), data, room)
@@ -162,7 +162,7 @@ class Direct:
         self, wanted: Box, first: Shape, data: NDArray[np.uint8] | None, room: NDArray[np.uint8]
     ) -> tuple[Box, NDArray[Any]]:
         if data is None:
-            return wanted, np.broadcast_to(np.asarray(self.fill, self.array.dtype), shape_of(wanted))
+            return wanted, self.empty(wanted)
         return wanted, self.codec.decode(data, room)[slices(wanted, first)]
 
     def _shard(
@@ -238,14 +238,29 @@ class Direct:
             for i, buffer in buffers:
                 yield [(batch[i][2], buffer.as_numpy_array())]
 
+    @property
+    def is_files(self) -> bool:
+        """Whether each chunk is a file that compiled code can read."""
+        return self.index is None and self.calls is not None and self.local is not None
+
+    def path(self, index: Shape) -> str:
+        """Return the path of the file of a unit; `local` must be."""
+        assert self.local is not None
+        return f"{self.local[0]}/{self.key(index)}"
+
+    def empty(self, box: Box) -> NDArray[Any]:
+        """Return the pixels of a box that is not stored: one, seen in many places."""
+        return np.broadcast_to(np.asarray(self.fill, self.array.dtype), shape_of(box))
+
     def write(self, box: Box, pixels: NDArray[Any], changed: Sequence[Box] = ()) -> None:
         """Set the whole write units of `box`; those that hold only fill are deleted.
 
         Where `changed` boxes are given, pixels beyond them are those that are stored.
         """
-        self._writer.write(box, pixels, changed)
+        self.writer.write(box, pixels, changed)
 
-    def _key(self, index: Shape) -> str:
+    def key(self, index: Shape) -> str:
+        """Return the key of a unit, given its grid index."""
         return self.prefix + self.array.metadata.encode_chunk_key(index)
 
     @contextmanager

@@ -112,6 +112,11 @@ class Handle:
         """Return nothing: the memory that chunks are decoded into is used again."""
 
     @property
+    def direct(self) -> Direct | None:
+        """The way around zarr's event loop, where there is one."""
+        return self._direct
+
+    @property
     def gives_chunks(self) -> bool:
         """Whether `chunks` works: chunks can be decoded in this thread, one by one."""
         return self._direct is not None

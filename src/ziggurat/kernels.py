@@ -145,22 +145,26 @@ def _reduce_whole(src: Array, origin: Sizes, edges: Edges, box: Box, out: Array,
 
     That is what chunks are, and finding out what else they might be takes as long as the loop.
     """
-    for edge, (start, stop), first, n in zip(edges, box, origin, src.shape, strict=True):
-        if edge.q > 1 or first != start * edge.p or n != (stop - start) * edge.p:
-            return False
-    factors = tuple(edge.p for edge in edges)
-    if method in _SAMPLING or not _is_loaded(method, src.dtype) or not _hot.can(method, src.dtype, edges, factors):
-        return False
-    walk = _hot.walk(src, factors, out, method)
+    walk = None if method in _SAMPLING else whole_loop(src, origin, edges, box, out, method)
     if walk is not None:
         walk.reduce(src, out)
     return walk is not None
 
 
+def whole_loop(src: Array, origin: Sizes, edges: Edges, box: Box, out: Array, method: str) -> _hot.Walk | None:
+    """Return the compiled loop from `src`, the windows of `box` if all are whole, to `out`; None for no such."""
+    each, factors = zip(edges, box, origin, src.shape, strict=True), tuple(edge.p for edge in edges)
+    if any(e.q > 1 or first != start * e.p or n != (stop - start) * e.p for e, (start, stop), first, n in each):
+        return None
+    if not is_loaded(method, src.dtype) or not _hot.can(method, src.dtype, edges, factors):
+        return None
+    return _hot.walk(src, factors, out, method)
+
+
 def chunk_loop(method: str, edges: Edges, shape: Sizes, chunk: Sizes, dtype: DType, out: Array) -> _hot.Walk | None:
     """Return the compiled loop from whole windows, boxes of `shape` in chunks, to parts of `out`; None for no such."""
     factors = tuple(edge.p for edge in edges)
-    if not _is_loaded(method, dtype) or not _hot.can(method, dtype, edges, factors):
+    if not is_loaded(method, dtype) or not _hot.can(method, dtype, edges, factors):
         return None
     return _hot.chunk_walk(method, dtype, tuple(shape), tuple(chunk), factors, out)
 
@@ -243,10 +247,10 @@ def _pays(method: str, src: Array) -> bool:
     """Say whether numba is worth its loading: numpy does what takes less."""
     key = method, src.dtype.char
     _worked_bytes[key] = _worked_bytes.get(key, 0) + src.nbytes
-    return _is_loaded(method, src.dtype)
+    return is_loaded(method, src.dtype)
 
 
-def _is_loaded(method: str, dtype: DType) -> bool:
+def is_loaded(method: str, dtype: DType) -> bool:
     """Say whether numba has paid for its loading; samples are as quickly taken by numpy, if not without the GIL."""
     pays_bytes = _NUMBA_PAYS_BYTES * (8 if method in _SAMPLING else 1)
     return _worked_bytes.get((method, dtype.char), 0) > pays_bytes

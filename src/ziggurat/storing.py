@@ -28,7 +28,7 @@ from ziggurat.shards import ShardIndex, Spans
 if TYPE_CHECKING:
     import zarr
 
-__all__ = ["FileWriter", "UnitWriter", "fill_of"]
+__all__ = ["FileWriter", "UnitWriter", "fill_of", "rows_of"]
 
 
 class UnitWriter:
@@ -130,7 +130,7 @@ class UnitWriter:
         """Encode the chunks of a shard into `room` in one compiled call; return where they lie, None for not done."""
         pack = compiled("pack")
         is_whole = not any(n % c for n, c in zip(pixels.shape, self.chunk, strict=True))
-        rows, row_bytes = _rows(self.chunk, pixels.strides, pixels.itemsize)
+        rows, row_bytes = rows_of(self.chunk, pixels.strides, pixels.itemsize)
         can = is_whole and row_bytes and pixels.dtype == self.codec.dtype
         if pack is None or self._encoding is None or not can:
             return None
@@ -192,8 +192,10 @@ class FileWriter:
         self.root = root
         self.requests = requests
         self.codec = codec
-        self._encoding = encoding
+        self.encoding = encoding
         self.fill = _word(fill, codec.dtype)
+        # Compiled code sees fill by its bits, which NaN may have several of, and eight bytes at a time.
+        self.tells_fill = bool(fill == fill) and codec.n_bytes > 7 and codec.dtype.itemsize < 16
         self._reading = calls_of(codec)
         self._folders: set[str] = set()
         self._rooms = shared_rooms("encoded")
@@ -220,19 +222,19 @@ class FileWriter:
             return False
         pixels = np.ascontiguousarray(pixels)
         names, paths = self.paths(key)
-        given = self._encoding.calls, address(pixels), pixels.nbytes
+        given = self.encoding.calls, address(pixels), pixels.nbytes
         done = changed is not None and self._splice(given, paths, changed)
         if not done:
             order = (STORE, 0, address(pixels), *paths, 0, 1, pixels.nbytes, self.fill)
             with self._lent(self.encoded_bytes) as data:
-                work = Performance(np.array([order]), encodings=self._encoding.calls[np.newaxis], encoded=data)
+                work = Performance(np.array([order]), encodings=self.encoding.calls[np.newaxis], encoded=data)
                 done = work.go_on() == 1
         del names
         self.requests.add(sets=int(done))
-        return done
+        return bool(done)
 
     def paths(self, key: str) -> tuple[Any, tuple[int, int]]:
-        """Return the addresses of the path of a file and of one beside it, and what lies there; its directory is made."""
+        """Make the directory of a file; return what holds its path and that of one beside it, and their addresses."""
         path = f"{self.root}/{key}"
         folder = path.rpartition("/")[0]
         if folder not in self._folders:
@@ -248,7 +250,8 @@ class FileWriter:
         if splice is None or self._reading is None:
             return False
         with self._lent(2 * self.encoded_bytes) as data:
-            return splice(*given, data, *paths, self._reading, changed, self.block_bytes)
+            is_done: bool = splice(*given, data, *paths, self._reading, changed, self.block_bytes)
+            return is_done
 
     @functools.cached_property
     def block_bytes(self) -> int:
@@ -273,7 +276,7 @@ def _word(fill: Any, dtype: np.dtype[Any]) -> int:
     return int(np.full(8, fill, dtype).view(np.int64)[0])
 
 
-def _rows(shape: Shape, strides: Sequence[int], item_bytes: int) -> tuple[NDArray[np.int64], int]:
+def rows_of(shape: Shape, strides: Sequence[int], item_bytes: int) -> tuple[NDArray[np.int64], int]:
     """Return where the rows of an array begin, in bytes from its first pixel, and the bytes of one; 0 for no rows."""
     row, axis = item_bytes, len(shape)
     while axis and strides[axis - 1] == row:

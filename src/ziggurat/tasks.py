@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ziggurat.blocks import Block, reduce_into
 from ziggurat.boxes import Box, corner, n_pixels, shape_of, slices
 from ziggurat.cascade import Record, Sink, Walk, Work, ignore, reading, taken_requests
+from ziggurat.climbing import walk_of
 from ziggurat.forest import Forest
 from ziggurat.gathering import Bundle, batches, bundles
 from ziggurat.handle import Handle
@@ -33,7 +34,7 @@ def run_task(work: Work, task: Task, pulse: Callable[[Record], None] = _go_on) -
     """
     work.expect()
     with zarr_settings(work.handles[0].settings), counted_retries() as retries:
-        walk = Walk(work, task, retries, pulse)
+        walk = walk_of(work, task, retries, pulse)
         if task.dirty is None:
             walk.build(walk.stage.last, task.box, ignore)
         else:
