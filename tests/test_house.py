@@ -32,7 +32,7 @@ ORDER = [
     *("steps", "peaks", "stages", "regions", "dirty", "forest", "gathering", "plan_face", "planning"),
     *("policy", "runtime", "watching", "counted", "remote", "retry", "store"),
     *("rooms", "codecs", "encoded", "encoding", "shards", "files", "storing", "direct", "handle", "sidecar"),
-    *("blocks", "cascade", "climbing", "tasks", "graph", "pulse", "cluster", "engines", "inmemory"),
+    *("blocks", "orders", "cascade", "climbing", "tasks", "graph", "pulse", "cluster", "engines", "inmemory"),
     *("sources", "virtual", "mosaic", "streaming"),
     *("listing", "validation", "ngff", "geozarr", "metadata", "create", "provenance", "datatree"),
     *("changes", "roi", "tabular", "patches", "pictures", "planes", "faces", "places"),

@@ -20,6 +20,7 @@ from ziggurat.geometry import own
 from ziggurat.grid import Level, Shape, cut_units, each_unit, grid_shape
 from ziggurat.handle import Handle
 from ziggurat.kernels import expect
+from ziggurat.orders import Alike
 from ziggurat.planning import Task
 from ziggurat.rooms import Rooms, shared_rooms
 from ziggurat.stages import Stage
@@ -46,6 +47,8 @@ class Work:
         Memory of finished tasks, for the next ones in this process.
     known : dict
         What constant pixels became, by level.
+    alike : dict
+        What trees of blocks have in common, by stage.
     pulse_s : float
         Seconds between two messages, at least, in which a task on another machine tells how far it is.
     n_bytes : int
@@ -58,6 +61,7 @@ class Work:
     act: Literal["write", "compare", "repair"] = "write"
     rooms: Rooms = field(default_factory=shared_rooms, repr=False, compare=False)
     known: dict[int, Known] = field(default_factory=dict, repr=False, compare=False)
+    alike: dict[int, Alike] = field(default_factory=dict, repr=False, compare=False)
     pulse_s: float = 1.0
     n_bytes: int = 0
 

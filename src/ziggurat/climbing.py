@@ -8,17 +8,16 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
-from typing import Any, NamedTuple, override
+from typing import Any, override
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ziggurat._codes import DONE, LEFT, MISSING, OTHER, READ, REDUCE, STORE
+from ziggurat._codes import DONE, LEFT, MISSING, READ, REDUCE, STORE
 from ziggurat._hot import IS_OFF, Performance, address
-from ziggurat._hot import Walk as Loop
 from ziggurat.blocks import Block
 from ziggurat.boxes import Box, corner, intersect, is_empty, n_pixels, shape_of, slices
-from ziggurat.cascade import Record, Sink, Walk, Work, ignore, reading
+from ziggurat.cascade import Record, Sink, Walk, Work, reading
 from ziggurat.counted import is_missing
 from ziggurat.direct import Direct
 from ziggurat.encoded import Calls
@@ -26,63 +25,87 @@ from ziggurat.geometry import own
 from ziggurat.grid import Shape, cut_units, each_cell, each_unit
 from ziggurat.handle import Handle
 from ziggurat.kernels import chunk_loop, is_loaded, whole_loop
+from ziggurat.orders import NOTHING, Alike, Order, Orders
 from ziggurat.planning import Task
-from ziggurat.storing import FileWriter, rows_of
+from ziggurat.storing import FileWriter
 
 __all__ = ["walk_of"]
 
-_MOST_CALLS = 14  # numbers of an encoding
-_NOTHING = (OTHER, *[0] * 8)
 ORDERED_BYTES = 32 << 20
 """Pixels that are read in one call: of progress, and of a stop, is heard between two."""
 
-
-class _Order(NamedTuple):
-    """One thing to do: its numbers, and what does it instead, given what became of it.
-
-    `n_bytes` are those of its pixels; `owner` holds what lies at its addresses.
-    """
-
-    numbers: tuple[int, ...]
-    instead: Callable[[int], None]
-    n_bytes: int = 0
-    level: int = 0
-    owner: Any = None
+_MOST_CALLS = 14  # numbers of an encoding
 
 
 class _Climb(Walk):
     """The walk of a task whose chunks are files, of the source and of all levels of its stage."""
 
-    def __init__(self, source: Direct, calls: Calls, files: Sequence[FileWriter], *given: Any) -> None:
+    def __init__(
+        self, source: Direct, calls: Calls, targets: Sequence[Direct], files: Sequence[FileWriter], *given: Any
+    ) -> None:
         super().__init__(*given)
         self.source, self.calls = source, calls
+        self.targets = dict(zip(self.units, targets, strict=True))
         self.files = dict(zip(self.units, files, strict=True))
-        self._loops: dict[int, tuple[int, Loop]] = {}
-        self._rows: dict[tuple[int, Shape], tuple[int, NDArray[np.int64], int]] = {}
+        self._encodings = np.array([np.resize(file.encoding.calls, _MOST_CALLS) for file in files])
+        self._encoded_bytes = max(source.encoded_bytes, *(file.encoded_bytes for file in files))
+        self._alike = self.work.alike.setdefault(self.task.stage, Alike())
 
     @override
     def build(self, k: int, box: Box, sink: Sink) -> None:
-        if self._begins(k, box):
-            orders = self._orders(k, box, sink)
-            while some := list(_up_to(orders, ORDERED_BYTES)):
-                self._follow(some)
-        else:
-            super().build(k, box, sink)
+        for target in cut_units(box, self.work.steps[k - 1].target, self._size(k)):
+            boxes = self._boxes(k, target)
+            if not self._begins(boxes):
+                super().build(k, target, sink)
+                continue
+            for j in range(self.stage.first, k + 1):  # as much as any block needs: it stays where it is
+                self.memory(j, tuple(map(min, self._size(j), self._shape(j))))
+            self._build_tree(k, target, boxes)
+            sink(target, self.memory(k, shape_of(target)))
 
-    def _begins(self, k: int, box: Box) -> bool:
-        """Say whether numba is worth its loading, and the first source chunk of a box of level `k` may be stored."""
+    def _size(self, k: int) -> Shape:
+        return self.stage.blocks[k - self.stage.first]
+
+    def _shape(self, k: int) -> Shape:
+        return self.work.handles[k].level.shape
+
+    def _boxes(self, k: int, target: Box) -> dict[int, Box]:
+        """Return what is built with a block of level `k` in it and each level below, and read of the source."""
+        boxes = {k: target}
+        for j in range(k, self.stage.first, -1):
+            boxes[j - 1] = own(self.work.steps[j - 1].edges, boxes[j])
+        step = self.work.steps[self.stage.first - 1]
+        return {**boxes, self.stage.first - 1: step.window(boxes[self.stage.first])}
+
+    def _begins(self, boxes: dict[int, Box]) -> bool:
+        """Say whether numba is worth its loading, and the first source chunk may be stored."""
         step = self.work.steps[self.stage.first - 1]
         if IS_OFF or not is_loaded(step.method, self.source.codec.dtype):
             return False
-        for j in range(k, self.stage.first, -1):
-            box = own(self.work.steps[j - 1].edges, box)
-        index = tuple(start // c for start, c in zip(corner(step.window(box)), self.source.chunk, strict=True))
-        return not is_missing(self.source.path(index))
+        first = corner(boxes[self.stage.first - 1])
+        return not is_missing(self.source.path(tuple(i // c for i, c in zip(first, self.source.chunk, strict=True))))
 
-    def _orders(self, k: int, box: Box, sink: Sink | Block) -> Iterator[_Order]:
-        """Yield what builds the blocks of level `k` in `box`, and passes each on."""
-        step, size = self.work.steps[k - 1], self.stage.blocks[k - self.stage.first]
-        self.memory(k, tuple(map(min, size, step.target.shape)))  # as much as any block needs: it stays where it is
+    def _build_tree(self, k: int, target: Box, boxes: dict[int, Box]) -> None:
+        """Build a block and all that lies below it: as a tree of the same kind was, or order by order."""
+        chunks = {j: self.files[j].codec.shape if j in self.files else self.source.chunk for j in boxes}
+        base = {j: [a // c for (a, _), c in zip(box, chunks[j], strict=True)] for j, box in boxes.items()}
+        lies = {j: [a % c for (a, _), c in zip(box, chunks[j], strict=True)] for j, box in boxes.items()}
+        ends = {j: tuple(b == n for (_, b), n in zip(box, self._shape(j), strict=True)) for j, box in boxes.items()}
+        key = tuple((shape_of(box), tuple(lies[j]), ends[j]) for j, box in boxes.items())
+        kept = self._alike.trees.get(key)
+        if kept is not None:
+            self._follow(kept.moved(base), partial(self._orders, k, target))
+            return
+        parts = list(_cut(self._orders(k, target), ORDERED_BYTES))
+        for part in parts:
+            orders = Orders.of(part)
+            self._follow(orders, partial(iter, part))
+            if len(parts) == 1:
+                self._alike.keep(key, orders.moved({j: [-i for i in index] for j, index in base.items()}))
+
+    def _orders(self, k: int, box: Box, above: Block | None = None) -> Iterator[Order]:
+        """Yield what builds the blocks of level `k` in `box`, and reduces each into the block `above`."""
+        step, size = self.work.steps[k - 1], self._size(k)
         for target in cut_units(box, step.target, size):
             block = Block(step, target, self.memory(k, shape_of(target)))
             block.settle()
@@ -90,165 +113,174 @@ class _Climb(Walk):
                 yield from self._reads(block)
             else:
                 yield from self._orders(k - 1, own(step.edges, target), block)
+            # First, while it is in the cache.
+            if above is not None:
+                yield from self._reduces(k, block, above)
             yield from self._stores(k, block)
-            yield from self._passed_on(block, sink)
 
-    def _reads(self, block: Block) -> Iterator[_Order]:
+    def _reads(self, block: Block) -> Iterator[Order]:
         """Yield what reads the chunks under a block of the first level, and reduces each."""
-        step, source = block.step, self.source
+        step, chunk, dtype = block.step, self.source.chunk, self.source.codec.dtype
         window = step.window(block.box)
-        cells = list(each_cell(window, source.chunk))
-        names = [os.fsencode(source.path(index)) + b"\0" for index, _ in cells]
-        joined = np.frombuffer(b"".join(names), np.uint8)
-        paths = list(accumulate(map(len, names), initial=address(joined)))
-        boxes, place = [box for _, box in cells], address(block.room)
-        loops = {}
-        for shape, starts in block.wanted(boxes, source.chunk).items():
-            loop = chunk_loop(step.method, step.edges, shape, source.chunk, source.codec.dtype, block.room)
-            loops.update({i: (loop, *ab) for i, ab in starts.items()} if loop else {})
-        for i, box in enumerate(boxes):
+        cells = list(each_cell(window, chunk))
+        numbers = [NOTHING] * len(cells)
+        for shape, starts in block.wanted([box for _, box in cells], chunk).items():
+            loop = chunk_loop(step.method, step.edges, shape, chunk, dtype, block.room)
+            if loop is None:
+                continue
+            for i, (first, target) in starts.items():
+                which, last = self._alike.number(loop), first + loop.n_source
+                numbers[i] = (READ, which, target, 0, -1, first, last, 0, 0)
+        for (cell, box), each in zip(cells, numbers, strict=True):
             part = intersect(box, window)
-            numbers: tuple[int, ...] = _NOTHING
-            if i in loops:
-                loop, first, target = loops[i]
-                numbers = (READ, self._loop(loop), place + target, paths[i], -1, first, first + loop.n_source, 0, 0)
-            n_bytes = n_pixels(part) * source.codec.dtype.itemsize
-            yield _Order(numbers, partial(self._take, block, part), n_bytes, self.stage.first - 1, joined)
+            n_bytes = n_pixels(part) * dtype.itemsize
+            yield Order(each, partial(self._take, block, window, part), n_bytes, self.stage.first - 1, cell)
 
-    def _take(self, block: Block, part: Box, state: int) -> None:
+    def _take(self, block: Block, window: Box, part: Box, state: int) -> None:
         """Read a part of a chunk, if it is stored, and reduce it."""
         if state == MISSING:
             block.receive(part, self.source.empty(part))
             return
         handle = self.work.handles[self.stage.first - 1]
-        with reading(handle.level, block.step.window(block.box)):
+        with reading(handle.level, window):
             for box, pixels in handle.chunks(part):
                 self.bytes_read += pixels.nbytes if any(pixels.strides) else 0
                 block.receive(box, pixels)
 
-    def _stores(self, k: int, block: Block) -> Iterator[_Order]:
-        """Yield what stores the units of a block."""
-        file, handle = self.files[k], self.work.handles[k]
-        first, n_rows, row_bytes = self._rows_of(k, block.room.strides)
-        for unit in each_unit(block.box, handle.level):
-            pixels = block.room[slices(unit, corner(block.box))]
-            numbers: tuple[int, ...] = _NOTHING
-            names = None
-            if pixels.shape == file.codec.shape and row_bytes:
-                names, paths = file.paths(self._key(k, unit))
-                which = k - self.stage.first
-                numbers = (STORE, which, address(pixels), *paths, first, n_rows, row_bytes, file.fill)
-            yield _Order(numbers, partial(self._write, k, unit, pixels), pixels.nbytes, k, (names, pixels))
-
-    def _key(self, k: int, unit: Box) -> str:
-        handle = self.work.handles[k]
-        assert handle.direct is not None
-        return handle.direct.key(handle.level.index_of(unit))
-
-    def _write(self, k: int, unit: Box, pixels: NDArray[Any], state: int) -> None:
-        self.write(k, unit, pixels)
-
-    def _passed_on(self, block: Block, sink: Sink | Block) -> Iterator[_Order]:
-        """Yield what reduces a block into the one above, or hands it to `sink`."""
-        if not isinstance(sink, Block):
-            if sink is not ignore:
-                yield _Order(_NOTHING, lambda _: sink(block.box, block.room))
-            return
-        sent = sink.step.sent(block.box)
+    def _reduces(self, k: int, block: Block, above: Block) -> Iterator[Order]:
+        """Yield what reduces a block into the one above."""
+        step, room = above.step, above.room
+        sent = step.sent(block.box)
         if is_empty(sent):
             return
-        target = sink.room[slices(sent, corner(sink.box))]
-        loop = whole_loop(block.room, corner(block.box), sink.step.edges, sent, target, sink.step.method)
+        target = room[slices(sent, corner(above.box))]
+        loop = whole_loop(block.room, corner(block.box), step.edges, sent, target, step.method)
         if loop is None:
-            yield _Order(_NOTHING, lambda _: sink.receive(block.box, block.room))
+            yield Order(NOTHING, lambda _: above.receive(block.box, block.room))
             return
-        i, a, b = self._loop(loop), address(target), address(block.room)
-        for source, place in loop.starts.tolist():
-            yield _Order((REDUCE, i, a + place, b + source, *[0] * 5), lambda _: None)
+        place = _offset(above, corner(sent))
+        for source, start in loop.starts.tolist():
+            yield Order((REDUCE, self._alike.number(loop), place + start, source, *[0] * 5), _done, level=k)
 
-    def _loop(self, loop: Loop) -> int:
-        """Return the number of a loop."""
-        return self._loops.setdefault(id(loop), (len(self._loops), loop))[0]
+    def _stores(self, k: int, block: Block) -> Iterator[Order]:
+        """Yield what stores the units of a block."""
+        file, level = self.files[k], self.work.handles[k].level
+        rows = self._alike.rows_of(file.codec, block.room.strides)
+        for unit in each_unit(block.box, level):
+            instead = partial(self._write, k, unit, block)
+            if shape_of(unit) == file.codec.shape and rows[-1]:
+                numbers = (STORE, k - self.stage.first, _offset(block, corner(unit)), 0, 0, *rows, file.fill)
+                yield Order(numbers, instead, file.codec.n_bytes, k, level.index_of(unit))
+            else:
+                yield Order(NOTHING, instead)
 
-    def _rows_of(self, k: int, strides: Shape) -> tuple[int, int, int]:
-        """Return where in the table the rows of a chunk of level `k` are, how many, and the bytes of each."""
-        if (k, strides) not in self._rows:
-            codec, first = self.files[k].codec, sum(len(rows) for _, rows, _ in self._rows.values())
-            self._rows[k, strides] = first, *rows_of(codec.shape, strides, codec.dtype.itemsize)
-        first, rows, row_bytes = self._rows[k, strides]
-        return first, len(rows), row_bytes
+    def _write(self, k: int, unit: Box, block: Block, state: int) -> None:
+        self.write(k, unit, block.room[slices(unit, corner(block.box))])
 
-    def _follow(self, orders: Sequence[_Order]) -> None:
-        """Do what is ordered."""
+    def _follow(self, orders: Orders, again: Callable[[], Iterator[Order]]) -> None:
+        """Do what is ordered; `again` yields the same orders, with what does each instead."""
         self.pulse(self.record())
-        source, room = self.source, self.source.rooms.take(self.source.codec.n_bytes)
-        n_bytes = max(source.encoded_bytes, *(file.encoded_bytes for file in self.files.values()))
-        data = source.encoded_rooms.take(n_bytes)
-        loops = [loop for _, loop in self._loops.values()]
-        work = Performance(
-            np.array([order.numbers for order in orders]),
-            np.concatenate([loop.table for loop in loops]) if loops else np.empty((0, 0), np.int64),
-            max((loop.n_scratch for loop in loops), default=0),
-            self.calls,
-            data,
-            room[: source.codec.n_bytes],
-            np.array([np.resize(file.encoding.calls, _MOST_CALLS) for file in self.files.values()]),
-            data,
-            np.concatenate([rows for _, rows, _ in self._rows.values()]),
-        )
-        i = 0
-        while i < len(orders):
-            reached = work.go_on(i)
-            found = list(zip(orders[i:reached], work.found[i:reached].tolist(), strict=True))
-            self._account(orders[i:reached], work.found[i:reached], work.spent[i:reached])
-            left = [(order, state) for order, state in found if state != DONE]
-            if not left and reached < len(orders):
-                left, reached = [(orders[reached], LEFT)], reached + 1
-            for order, state in left:
-                order.instead(state)
-            i = reached
-        source.rooms.give(room)
-        source.encoded_rooms.give(data)
+        source = self.source
+        names, spares = self._names(orders)
+        held = np.frombuffer(b"".join(names), np.uint8)
+        starts = address(held) + np.fromiter(accumulate(map(len, names), initial=0), np.int64)[:-1]
+        numbers = orders.placed(self._places(), starts)
+        numbers[:, 4] += spares
+        loops, n_scratch = self._alike.loops()
+        room, data = source.rooms.take(source.codec.n_bytes), source.encoded_rooms.take(self._encoded_bytes)
+        reads = self.calls, data, room[: source.codec.n_bytes]
+        work = Performance(numbers, loops, n_scratch, *reads, self._encodings, data, self._alike.rows())
+        try:
+            self._perform(work, orders, again)
+        finally:
+            source.rooms.give(room)
+            source.encoded_rooms.give(data)
 
-    def _account(self, orders: Sequence[_Order], found: NDArray[np.uint8], spent: NDArray[np.int64]) -> None:
+    def _names(self, orders: Orders) -> tuple[list[bytes], list[int]]:
+        """Return the names of the chunks of orders, and where the second one of those that are stored begins."""
+        found = []
+        for kind, k, cell in zip(orders.kinds, orders.levels, orders.cells, strict=True):
+            if kind == READ:
+                found.append((os.fsencode(self.source.path(cell)) + b"\0", 0))
+            elif kind == STORE:
+                found.append(self.files[k].names(self.targets[k].key(cell)))
+            else:
+                found.append((b"", 0))
+        return [name for name, _ in found], [spare for _, spare in found]
+
+    def _places(self) -> NDArray[np.int64]:
+        """Return where the pixels of each level of the stage are, and zeros for others."""
+        found = np.zeros(len(self.work.handles) + 1, np.int64)
+        for k in self.units:
+            found[k] = address(self.rooms[k]) if k in self.rooms else 0
+        return found
+
+    def _perform(self, work: Performance, orders: Orders, again: Callable[[], Iterator[Order]]) -> None:
+        i, n = 0, len(orders.levels)
+        instead: list[Order] = []
+        while i < n:
+            reached = work.go_on(i)
+            self._account(orders, work, slice(i, reached))
+            left = [(j, state) for j, state in enumerate(work.found[i:reached].tolist(), i) if state != DONE]
+            if not left and reached < n:
+                left, reached = [(reached, LEFT)], reached + 1
+            instead = instead or (list(again()) if left else [])
+            for j, state in left:
+                instead[j].instead(state)
+            i = reached
+
+    def _account(self, orders: Orders, work: Performance, done: slice) -> None:
         """Count what was done."""
-        n_read = 0
-        for order, state, time in zip(orders, found.tolist(), spent.tolist(), strict=True):
-            kind, k = order.numbers[0], order.level
+        n_read, states, spent = 0, work.found[done].tolist(), work.spent[done].tolist()
+        each = orders.kinds[done], orders.levels[done], orders.n_bytes[done]
+        for kind, k, n_bytes, state, nanoseconds in zip(*each, states, spent, strict=True):
             if kind == READ:
                 n_read += state != LEFT
-                self.bytes_read += order.n_bytes * (state == DONE)
+                self.bytes_read += n_bytes * (state == DONE)
             elif kind == STORE and state == DONE:
                 self.units[k] += 1
-                self.bytes_written[k] += order.n_bytes
-                self.write_s[k] += time / 1e9
+                self.bytes_written[k] += n_bytes
+                self.write_s[k] += nanoseconds / 1e9
                 self.files[k].requests.add(sets=1)
         self.work.handles[self.stage.first - 1].requests.add(gets=n_read)
 
 
-def _up_to(orders: Iterator[_Order], n_bytes: int) -> Iterator[_Order]:
-    """Yield orders until they read so many bytes."""
+def _offset(block: Block, pixel: Sequence[int]) -> int:
+    """Return at which byte of its room a pixel of a block begins."""
+    each = zip(pixel, block.box, block.room.strides, strict=True)
+    return sum((i - start) * stride for i, (start, _), stride in each)
+
+
+def _done(state: int) -> None:
+    """Do nothing: compiled code leaves no loop."""
+
+
+def _cut(orders: Iterator[Order], n_bytes: int) -> Iterator[list[Order]]:
+    """Cut orders into parts that read about so many bytes."""
+    part: list[Order] = []
     n_read = 0
     for order in orders:
-        yield order
-        n_read += order.n_bytes * (order.numbers[0] == READ)
-        if n_read >= n_bytes:
-            return
+        if order.numbers[0] == READ:
+            if n_read >= n_bytes:
+                yield part
+                part, n_read = [], 0
+            n_read += order.n_bytes
+        part.append(order)
+    yield part
 
 
 def walk_of(work: Work, task: Task, retries: Sequence[str], pulse: Callable[[Record], None]) -> Walk:
     """Return the walk of a task, by orders where all of its chunks are files that compiled code can do all with."""
-    stage = work.stages[task.stage]
+    stage, given = work.stages[task.stage], (work, task, retries, pulse)
     steps, handles = work.steps[stage.first - 1 : stage.last], work.handles[stage.first - 1 : stage.last + 1]
-    source, *targets = (_direct(handle) for handle in handles)
-    files = [direct.writer.files for direct in targets if direct and direct.writer.files]
+    ways = [handle.direct for handle in handles if isinstance(handle, Handle) and handle.direct]
     can = work.act == "write" and steps[0].takes_chunks and all(step.nodata is None for step in steps)
-    are_files = source is not None and source.is_files and len(files) == len(steps)
-    if not (can and are_files and all(file.tells_fill for file in files)):
-        return Walk(work, task, retries, pulse)
-    assert source is not None and source.calls is not None
-    return _Climb(source, source.calls, files, work, task, retries, pulse)
-
-
-def _direct(handle: Any) -> Direct | None:
-    return handle.direct if isinstance(handle, Handle) else None
+    if not can or len(ways) < len(handles):
+        return Walk(*given)
+    source, *targets = ways
+    files = [target.writer.files for target in targets if target.writer.files]
+    if source.index or source.local is None or source.calls is None or len(files) < len(targets):
+        return Walk(*given)
+    if not all(file.tells_fill for file in files):
+        return Walk(*given)
+    return _Climb(source, source.calls, targets, files, *given)

@@ -238,11 +238,6 @@ class Direct:
             for i, buffer in buffers:
                 yield [(batch[i][2], buffer.as_numpy_array())]
 
-    @property
-    def is_files(self) -> bool:
-        """Whether each chunk is a file that compiled code can read."""
-        return self.index is None and self.calls is not None and self.local is not None
-
     def path(self, index: Shape) -> str:
         """Return the path of the file of a unit; `local` must be."""
         assert self.local is not None

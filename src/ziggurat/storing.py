@@ -221,7 +221,9 @@ class FileWriter:
         if compiled("perform") is None or pixels.dtype != self.codec.dtype:
             return False
         pixels = np.ascontiguousarray(pixels)
-        names, paths = self.paths(key)
+        names, spare = self.names(key)
+        place = address(held := np.frombuffer(names, np.uint8))
+        paths = place, place + spare
         given = self.encoding.calls, address(pixels), pixels.nbytes
         done = changed is not None and self._splice(given, paths, changed)
         if not done:
@@ -229,20 +231,19 @@ class FileWriter:
             with self._lent(self.encoded_bytes) as data:
                 work = Performance(np.array([order]), encodings=self.encoding.calls[np.newaxis], encoded=data)
                 done = work.go_on() == 1
-        del names
+        del held  # what lies there
         self.requests.add(sets=int(done))
         return bool(done)
 
-    def paths(self, key: str) -> tuple[Any, tuple[int, int]]:
-        """Make the directory of a file; return what holds its path and that of one beside it, and their addresses."""
+    def names(self, key: str) -> tuple[bytes, int]:
+        """Make the directory of a file; return its path and that of one beside it, and where the second begins."""
         path = f"{self.root}/{key}"
         folder = path.rpartition("/")[0]
         if folder not in self._folders:
             os.makedirs(folder, exist_ok=True)
             self._folders.add(folder)
-        beside = os.fsencode(f"{path}\0{path}.{uuid.uuid4().hex}.partial\0")
-        names = np.frombuffer(beside, np.uint8)
-        return names, (address(names), address(names) + beside.index(0) + 1)
+        first = os.fsencode(path) + b"\0"
+        return first + first[:-1] + f".{uuid.uuid4().hex}.partial\0".encode(), len(first)
 
     def _splice(self, given: tuple[Any, ...], paths: tuple[int, int], changed: NDArray[np.int64]) -> bool:
         """Store a chunk of which only some blocks are encoded anew, and say whether that was done."""
