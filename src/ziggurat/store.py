@@ -13,6 +13,7 @@ import zarr
 from zarr import AsyncGroup
 from zarr.abc.store import Store
 from zarr.core.array import AsyncArray
+from zarr.core.array_spec import ArrayConfig
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import LocalStore, MemoryStore, StorePath, ZipStore
@@ -46,11 +47,13 @@ def retried(array: "zarr.Array[Any]", policy: RetryConfig) -> "zarr.Array[Any]":
     return array if store is array.store else remake(array, store)
 
 
-def remake(array: "zarr.Array[Any]", store: Store | None = None, shape: Shape | None = None) -> "zarr.Array[Any]":
-    """Return `array` on another store, or with another shape, without a request; the codec pipeline is made anew."""
+def remake(
+    array: "zarr.Array[Any]", store: Store | None = None, shape: Shape | None = None, config: ArrayConfig | None = None
+) -> "zarr.Array[Any]":
+    """Return `array` otherwise (store, shape, configuration), without a request; the codec pipeline is made anew."""
     metadata = array.metadata if shape is None else replace(array.metadata, shape=shape)
     path = array.store_path if store is None else StorePath(store, array.path)
-    return zarr.Array(AsyncArray(metadata=metadata, store_path=path, config=array.async_array.config))
+    return zarr.Array(AsyncArray(metadata=metadata, store_path=path, config=config or array.async_array.config))
 
 
 def level_of(
