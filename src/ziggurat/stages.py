@@ -10,13 +10,12 @@ A stage is a run of levels built in one pass over its source. Its layout is one 
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 
-from ziggurat.boxes import Box, Interval, around
-from ziggurat.chunkaxis import ChunkAxis
+from ziggurat.boxes import Box
 from ziggurat.chunkgrid import ChunkGrid
+from ziggurat.decodes import decodes_along
 from ziggurat.geometry import Edge, own
 from ziggurat.grid import Level, Shape, ceil_div, grid_shape, round_up, write_block
 from ziggurat.peaks import peak_bytes
@@ -114,7 +113,7 @@ def plan_stage(steps: Sequence[Step], first: int, ceiling: int, tasks_left: int)
     layout = _lean(run, layout)
     writes = tuple(write_block(s.target, b, ceiling) for s, b in zip(run, layout.blocks, strict=True))
     peak = peak_bytes(run, layout.blocks, layout.piece, writes)
-    decodes = math.prod(_decodes(run[0], layout, i) for i in range(len(grid)))
+    decodes = math.prod(decodes_along(run[0], layout.blocks[0], layout.piece, i) for i in range(len(grid)))
     return Stage(first, first + len(run) - 1, layout.blocks, writes, layout.piece, step, grid, peak, decodes)
 
 
@@ -260,10 +259,10 @@ def _overlapping(step: Step, ceiling: int) -> _Layout:
         axes = [i for i, (b, m) in enumerate(zip(layout.blocks[0], step.target.shape, strict=True)) if b < m]
         if not axes:
             return layout
-        axis = max(axes, key=lambda i: (_decodes(step, layout, i), i))
+        axis = max(axes, key=lambda i: (decodes_along(step, layout.blocks[0], layout.piece, i), i))
         wider = _overlap(step, _grow(layout.blocks[0], axis, step.target.shape[axis]), ceiling)
         held = 2 * step.window_bytes(wider.piece) + step.target.bytes_of(wider.blocks[0])
-        if held > CEILINGS * ceiling or _decodes(step, layout, axis) <= 1:
+        if held > CEILINGS * ceiling or decodes_along(step, layout.blocks[0], layout.piece, axis) <= 1:
             return layout
         layout = wider
 
@@ -272,22 +271,6 @@ def _overlap(step: Step, block: Shape, ceiling: int) -> _Layout:
     if 2 * step.window_bytes(block) + step.target.bytes_of(block) <= CEILINGS * ceiling:
         return _Layout((block,), block)
     return _Layout((block,), _piece(step, block, block, ceiling))
-
-
-def _decodes(step: Step, layout: _Layout, axis: int) -> float:
-    """Return how often a source chunk is decoded because of the cuts along `axis`, judged by the first thousand."""
-    chunks = step.source.chunks.axes[axis]
-    touched = last = 0
-    for a, b in islice(_cuts(step.target.units.axes[axis], layout.blocks[0][axis], layout.piece[axis]), 1000):
-        met = chunks.meeting(*around(step.edges[axis].span(a, b), step.halos[axis], chunks.n))
-        last, touched = met.stop, touched + len(met)
-    return max(1.0, touched / max(1, last))
-
-
-def _cuts(units: ChunkAxis, block: int, piece: int) -> Iterator[Interval]:
-    blocks = units.grouped(block)
-    for start, stop in map(blocks.interval, range(len(blocks))):
-        yield from ((a, min(stop, a + piece)) for a in range(start, stop, piece))
 
 
 def _tasks(level: Level, block: Shape, tasks_left: int) -> tuple[Shape, Shape]:
