@@ -127,25 +127,28 @@ def _nested(run: Sequence[Step], ceiling: int, tasks_left: int) -> _Layout | Non
     if any(run[0].halos) or not (run[0].source.is_regular and run[0].target.is_regular):
         return None
     limit = max(ceiling, run[0].unit_bytes)
-    align = _alignments(run[:1])[0]
+    aligns, shape = _alignments(run[:1]), run[0].target.shape
+    align = aligns[0]
     if run[0].target.bytes_of(align) > limit:
         fits_together = run[0].target.bytes_of(align) <= CEILINGS * limit
         return _Layout((align,), _piece(run[0], align, align, ceiling)) if fits_together else None
-    layout = _nest(run[:1], ceiling)
+    piece = _piece(run[0], align, shape, ceiling)
+    layout = _hold(run[:1], aligns, piece)
     wanted = max(MIN_BLOCKS, min(run[0].source.nbytes >> 30, 3 * tasks_left // 4))
     # Where the first level has fewer already, going on costs no worker anything.
-    wanted = min(wanted, math.prod(grid_shape(run[0].target.shape, layout.blocks[0])))
+    wanted = min(wanted, math.prod(grid_shape(shape, layout.blocks[0])))
     for n in range(2, len(run) + 1):
-        higher = _nest(run[:n], ceiling)
-        if any(run[n - 1].halos) or not run[n - 1].target.is_regular or not _fits(run[:n], higher, ceiling, wanted):
+        if any(run[n - 1].halos) or not run[n - 1].target.is_regular:
+            break
+        aligns = _alignments(run[:n])
+        if aligns[0] != align:
+            align = aligns[0]
+            piece = _piece(run[0], align, shape, ceiling)
+        higher = _hold(run[:n], aligns, piece)
+        if not _fits(run[:n], aligns, higher, ceiling, wanted):
             break
         layout = higher
     return layout
-
-
-def _nest(run: Sequence[Step], ceiling: int) -> _Layout:
-    aligns = _alignments(run)
-    return _hold(run, aligns, _piece(run[0], aligns[0], run[0].target.shape, ceiling))
 
 
 def _hold(run: Sequence[Step], aligns: Sequence[Shape], piece: Shape) -> _Layout:
@@ -160,12 +163,12 @@ def _hold(run: Sequence[Step], aligns: Sequence[Shape], piece: Shape) -> _Layout
     return _Layout(tuple(blocks), piece)
 
 
-def _fits(run: Sequence[Step], layout: _Layout, ceiling: int, wanted: int) -> bool:
+def _fits(run: Sequence[Step], aligns: Sequence[Shape], layout: _Layout, ceiling: int, wanted: int) -> bool:
     units = [s.unit_bytes for s in run]
-    aligns = [s.target.bytes_of(a) for s, a in zip(run, _alignments(run), strict=True)]
+    held = [s.target.bytes_of(a) for s, a in zip(run, aligns, strict=True)]
     blocks = [s.target.bytes_of(b) for s, b in zip(run, layout.blocks, strict=True)]
     return (
-        all(a <= max(ceiling, u) for a, u in zip(aligns, units, strict=True))
+        all(a <= max(ceiling, u) for a, u in zip(held, units, strict=True))
         and sum(blocks) <= max(4 * ceiling, 2 * max(units))
         and math.prod(grid_shape(run[-1].target.shape, layout.blocks[-1])) >= wanted
     )
