@@ -3,6 +3,7 @@
 import json
 import pickle
 import re
+import threading
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from math import inf
@@ -272,6 +273,15 @@ def test_each_task_may_run_twice(regions, tmp_path):
     for key in reversed(keys):  # in an order that no scheduler would take: what a task reads is stored
         dask.get(graph, key)
     assert chunks(tmp_path / "image") == done
+
+
+def test_the_one_task_of_a_stage_runs_in_the_calling_thread(tmp_path):
+    make_image(tmp_path / "image")
+    region, threads = [(slice(0, 1), slice(0, 1))], set()
+    plan = zg.plan(opened(tmp_path / "image"), mode="numpy", regions=region)
+    assert [len(owners.cells) for owners in plan.owners] == [1, 1]
+    plan.run(lambda event: threads.add(threading.get_ident()))
+    assert threads == {threading.get_ident()}
 
 
 def test_handles_reach_workers_without_a_request(tmp_path):

@@ -22,7 +22,6 @@ from ziggurat import dirty, kernels, stages
 from ziggurat.api import _steps
 from ziggurat.blocks import Block
 from ziggurat.boxes import intersect, is_empty, n_pixels, slices
-from ziggurat.dirty import parents
 from ziggurat.forest import Forest
 from ziggurat.geometry import own
 from ziggurat.handle import Handle
@@ -183,7 +182,7 @@ def test_units_lie_in_what_they_are_built_with(data, recipe):
             ]
             assert holders == touched and all(len(each) <= 1 for each in holders)
             right = [each[0] if each else -1 for each in holders]
-            assert parents(step, below.units, above.cells).tolist() == right
+            assert above.parents.tolist() == right
             for j in range(len(above)):
                 assert forest.children(i, j).tolist() == [n for n, each in enumerate(right) if each == j]
             assert sorted(forest.roots(i - 1)) == [n for n, each in enumerate(right) if each == -1]

@@ -29,7 +29,7 @@ ORDER = [
         "_hot",
         "kernels",
     ),
-    *("steps", "peaks", "stages", "regions", "dirty", "forest", "gathering", "plan_face", "planning"),
+    *("steps", "peaks", "decodes", "stages", "regions", "dirty", "forest", "gathering", "plan_face", "planning"),
     *("policy", "runtime", "watching", "counted", "remote", "retry", "store"),
     *("rooms", "codecs", "encoded", "encoding", "shards", "files", "storing", "direct", "handle", "sidecar"),
     *("blocks", "orders", "cascade", "climbing", "tasks", "graph", "pulse", "cluster", "engines", "inmemory"),
@@ -88,7 +88,7 @@ OWNERS = {
 
 PURE = [
     *("errors", "text", "boxes", "geometry", "chunkaxis", "chunkgrid", "grid", "layout"),
-    *("steps", "peaks", "stages", "regions", "dirty", "forest", "gathering", "plan_face", "planning"),
+    *("steps", "peaks", "decodes", "stages", "regions", "dirty", "forest", "gathering", "plan_face", "planning"),
 ]
 
 

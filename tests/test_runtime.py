@@ -20,6 +20,7 @@ from ziggurat.config import S3fsConfig, ZarrConfig
 from ziggurat.errors import ConfigError
 from ziggurat.handle import Handle
 from ziggurat.runtime import FUSED
+from ziggurat.store import remake
 from ziggurat.testing import CountingStore
 
 BATCHED = "zarr.core.codec_pipeline.BatchedCodecPipeline"
@@ -215,7 +216,7 @@ def test_coalescing_is_limited_per_array(settings, tmp_path):
     settings(sharding_coalesce_max_gap_bytes=5, sharding_coalesce_max_bytes=7)
     pyramid = zg.open_pyramid(store, ["0", "1"])
     handle = Handle(pyramid[0], pyramid.settings)
-    for array in (handle.array, handle._padded, Handle(*handle.__class__.__reduce__(handle)[1]).array):
+    for array in (handle._source, handle._padded, Handle(*handle.__class__.__reduce__(handle)[1])._source):
         config = array.async_array.config
         assert (config.sharding_coalesce_max_gap_bytes, config.sharding_coalesce_max_bytes) == (5, 7)
 
@@ -227,12 +228,21 @@ def pipeline_of(array):
     return type(array.async_array.codec_pipeline)
 
 
+@pytest.mark.parametrize("shards", [None, (8, 8)])
+def test_one_array_is_made_of_what_needs_no_other(monkeypatch, shards):
+    made = []
+    monkeypatch.setattr("ziggurat.handle.remake", lambda *a, **k: made.append(1) or remake(*a, **k))
+    handle = Handle(zg.open_pyramid(make(MemoryStore(), shards=shards), ["0", "1"])[0])
+    handle.write(((0, 8), (0, 8)), handle.read(((0, 8), (0, 8))))
+    assert made == [1]
+
+
 @pytest.mark.parametrize(("path", "kind"), [(None, FusedCodecPipeline), (BATCHED, BatchedCodecPipeline)])
 def test_the_pipeline_of_what_is_opened(settings, path, kind):
     settings(codec_pipeline=path)
     pyramid = zg.open_pyramid(make(MemoryStore(), shards=(8, 8)), ["0", "1"])
     handle = Handle(pyramid[0], pyramid.settings)
-    assert {pipeline_of(a) for a in (handle.array, handle._writer, handle._padded)} == {kind}
+    assert {pipeline_of(a) for a in (handle._source, handle._writer, handle._padded)} == {kind}
     zg.consolidate(pyramid)
     assert int(pyramid[1][0, 0]) == 6  # the mean of 1, 2, 9 and 10 is 5.5, half to even
 
@@ -276,7 +286,7 @@ def test_zarrs_reads_and_never_writes(settings, tmp_path, shards):
     settings(codec_pipeline=ZARRS)
     pyramid = zg.open_pyramid(make(LocalStore(tmp_path), shards), ["0", "1"])
     handle = Handle(pyramid[0], pyramid.settings)
-    assert pipeline_of(handle.array) is ZarrsCodecPipeline
+    assert pipeline_of(handle._source) is ZarrsCodecPipeline
     assert pipeline_of(handle._writer) is FusedCodecPipeline
     assert handle._padded is None or pipeline_of(handle._padded) is FusedCodecPipeline
     zg.consolidate(pyramid)

@@ -15,7 +15,7 @@ from ziggurat.regions import Boxes, clip
 from ziggurat.stages import Stage
 from ziggurat.steps import Step
 
-__all__ = ["Dirty", "DirtyUnits", "Owners", "dirty_of", "dirty_units", "n_meetings", "parents", "share_out"]
+__all__ = ["Dirty", "DirtyUnits", "Owners", "dirty_of", "dirty_units", "n_meetings", "share_out"]
 
 COUNTED_UNITS = 100_000
 """Meetings of boxes and units up to which a plan counts units exactly; above it they are estimated."""
@@ -128,8 +128,14 @@ def _lifted(steps: Sequence[Step], boxes: Boxes) -> Boxes:
 
 def n_meetings(boxes: Boxes, grid: ChunkGrid) -> int:
     """Return how many pairs of a box and a chunk of `grid` meet."""
-    counts = [a.find(boxes[:, i, 1] - 1) - a.find(boxes[:, i, 0]) + 1 for i, a in enumerate(grid.axes)]
-    return int(np.prod(counts, axis=0).sum())
+    return int(_met(boxes, grid)[1].prod(axis=1).sum())
+
+
+def _met(boxes: Boxes, grid: ChunkGrid) -> tuple[Indices, Indices]:
+    """Return the grid index of the first chunk that each box meets, and how many it meets, along each axis."""
+    ends = boxes - (0, 1)
+    found = np.stack([axis.find(ends[:, i]) for i, axis in enumerate(grid.axes)], axis=1)
+    return found[..., 0], found[..., 1] - found[..., 0] + 1
 
 
 def expand(boxes: Boxes, grid: ChunkGrid) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -142,15 +148,14 @@ def expand(boxes: Boxes, grid: ChunkGrid) -> tuple[NDArray[np.int64], NDArray[np
     which : array of shape (k,)
         The box that meets it.
     """
-    cells = np.zeros((len(boxes), 0), np.int64)
-    which = np.arange(len(boxes))
-    for i, axis in enumerate(grid.axes):
-        first = axis.find(boxes[which, i, 0])
-        count = axis.find(boxes[which, i, 1] - 1) - first + 1
-        repeats = np.repeat(np.arange(len(which)), count)
-        offset = np.arange(len(repeats)) - np.repeat(np.cumsum(count) - count, count)
-        cells = np.column_stack([cells[repeats], first[repeats] + offset])
-        which = which[repeats]
+    first, count = _met(boxes, grid)
+    total = count.prod(axis=1)
+    which = np.repeat(np.arange(len(boxes)), total)
+    place = np.arange(len(which)) - np.repeat(np.cumsum(total) - total, total)
+    cells = first[which]
+    for i in reversed(range(cells.shape[1])):
+        place, inside = np.divmod(place, count[which, i])
+        cells[:, i] += inside
     return cells, which
 
 
@@ -173,6 +178,9 @@ class DirtyUnits:
         of the unit.
     bytes_read : array of shape (n,)
         Uncompressed bytes of the chunks that the better way reads; what the stage has built itself is not read.
+    parents : array of int
+        Which of the units each dirty unit of the level below is built with, -1 for none; empty where the stage builds
+        no level below.
     """
 
     cells: Indices
@@ -181,6 +189,7 @@ class DirtyUnits:
     offsets: Indices
     is_patched: NDArray[np.bool_]
     bytes_read: NDArray[np.float64]
+    parents: Indices
 
     def __len__(self) -> int:
         return len(self.units)
@@ -202,19 +211,21 @@ def dirty_units(step: Step, boxes: Boxes, below: DirtyUnits | None = None) -> Di
     met = np.stack([np.stack(a.bounds(cells[:, i]), axis=1) for i, a in enumerate(level.units.axes)], axis=1)
     clipped = clip(boxes[which], met)
     units = met[firsts]
+    above = np.zeros(0, np.int64)
     unit_bytes = float(level.bytes_of(level.unit))
     if below is not None:
-        whole = np.where(_is_all_below(step, cells[firsts], units, below), 0.0, np.inf)
+        above = _parents(step, below.units, cells[firsts])
+        whole = np.where(_is_all_below(step, units, above), 0.0, np.inf)
         patched = np.full(len(units), unit_bytes)
     else:
         whole = _window_bytes(step, units)
         patches = _window_bytes(step, clipped)
         patched = np.add.reduceat(patches, firsts) + unit_bytes if len(firsts) else whole
     offsets = np.append(firsts, len(cells))
-    return DirtyUnits(cells[firsts], units, clipped, offsets, patched < whole, np.minimum(patched, whole))
+    return DirtyUnits(cells[firsts], units, clipped, offsets, patched < whole, np.minimum(patched, whole), above)
 
 
-def parents(step: Step, units: Boxes, cells: Indices) -> Indices:
+def _parents(step: Step, units: Boxes, cells: Indices) -> Indices:
     """Return which of the target's units `cells` (in C order) each of the source's `units` is built with, -1 for none.
 
     The source's units nest in the target's.
@@ -226,9 +237,9 @@ def parents(step: Step, units: Boxes, cells: Indices) -> Indices:
     return np.where(known[place] == wanted, place, -1) if len(known) else np.full(len(units), -1)
 
 
-def _is_all_below(step: Step, cells: Indices, units: Boxes, below: DirtyUnits) -> NDArray[np.bool_]:
-    """Say of each target unit whether all of the source's units that it is built with are dirty, too."""
-    n_dirty = np.bincount(1 + parents(step, below.units, cells), minlength=len(units) + 1)[1:]
+def _is_all_below(step: Step, units: Boxes, above: Indices) -> NDArray[np.bool_]:
+    """Say of each target unit whether all units of the source that it is built with are dirty, as `above` says."""
+    n_dirty = np.bincount(1 + above, minlength=len(units) + 1)[1:]
     n_below = np.ones(len(units), np.int64)
     for i, (edge, axis) in enumerate(zip(step.edges, step.source.units.axes, strict=True)):
         start, stop = units[:, i, 0] * edge.p // edge.q, units[:, i, 1] * edge.p // edge.q

@@ -44,7 +44,9 @@ def run_here(work: Work, plan: Plan, told: Told, wanted: Wanted = every) -> list
         try:
             for i in range(len(plan.stages)):
                 run = partial(run_task, work, pulse=partial(_pulse, stop, told))
-                for record in pool.map(run, filter(wanted, plan.tasks(i))):
+                tasks = list(filter(wanted, plan.tasks(i)))
+                # One alone needs no thread, which would take a millisecond.
+                for record in (pool.map if len(tasks) > 1 else map)(run, tasks):
                     records.append(record)
                     told.done(record)
         except BaseException:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ziggurat.boxes import Box, intersect
-from ziggurat.dirty import DirtyUnits, dirty_units, parents
+from ziggurat.dirty import DirtyUnits, dirty_units
 from ziggurat.geometry import own
 from ziggurat.grid import Level
 from ziggurat.regions import Boxes, as_box, clip
@@ -97,7 +97,7 @@ class Forest:
         units: list[DirtyUnits] = []
         for step, inside, changed in zip(run, boxes, dirty, strict=True):
             units.append(dirty_units(step, clip(changed, inside), units[-1] if units else None))
-        above = [parents(step, u.units, v.cells) for step, u, v in zip(run[1:], units, units[1:], strict=False)]
+        above = [each.parents for each in units[1:]]
         is_whole = [~units[0].is_patched]
         for each, parent in zip(units[1:], above, strict=True):
             n_partial = np.bincount(1 + parent[~is_whole[-1]], minlength=len(each) + 1)[1:]

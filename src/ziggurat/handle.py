@@ -2,6 +2,8 @@
 
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -23,6 +25,7 @@ from ziggurat.store import get_object, is_in_memory, is_zip, level_of, remake
 
 if TYPE_CHECKING:
     import zarr
+    from zarr.abc.store import Store
 
 __all__ = ["Handle"]
 
@@ -42,27 +45,39 @@ class Handle:
     """
 
     def __init__(self, array: "zarr.Array[Any]", settings: ZarrConfig | None = None) -> None:
+        self.array = array
         self.settings = settings or ZarrConfig()
-        names = ("sharding_coalesce_max_gap_bytes", "sharding_coalesce_max_bytes")
-        limits = {name: n for name in names if (n := getattr(self.settings, name)) is not None}
+        self.requests = Requests()
         pipeline = self.settings.codec_pipeline or FUSED
-        with codec_pipeline(pipeline):
-            # `write_empty_chunks` off: units that hold only fill are deleted, as every path must do alike.
-            self.array = array.with_config(cast("Any", {"write_empty_chunks": False, **limits}))
-            self.requests = Requests()
-            # zarrs takes no wrapped stores, and its reads are not counted.
-            counted = CountedStore(self.array.store, self.requests)
-            self._source = self.array if pipeline.startswith("zarrs.") else remake(self.array, counted)
+        is_zarrs = pipeline.startswith("zarrs.")
         # zarrs writes in place: a kill would leave torn chunks.
-        with codec_pipeline(FUSED if pipeline.startswith("zarrs.") else pipeline):
-            self._writer = remake(self.array, counted)
-            self._padded = _padded(self._writer)
+        self._pipeline = FUSED if is_zarrs else pipeline
+        self._writer = self._made(self._pipeline, CountedStore(array.store, self.requests))
+        # zarrs takes no wrapped stores, and its reads are not counted.
+        self._source = self._made(pipeline, array.store) if is_zarrs else self._writer
         # A pipeline that was asked for is used.
         self._direct = Direct.of(self._writer) if self.settings.codec_pipeline is None else None
         self.level = level_of(array)
-        overhangs = self._padded is not None and self._padded.shape != array.shape
+        self._padded_shape = _padded_shape(array)
+        overhangs = self._padded_shape not in (None, array.shape)
         self._gets_twice = overhangs and not is_synchronous(array.store)
         self.dtype = self.level.native
+
+    def _made(self, pipeline: str, store: "Store") -> "zarr.Array[Any]":
+        names = ("sharding_coalesce_max_gap_bytes", "sharding_coalesce_max_bytes")
+        limits = {name: n for name in names if (n := getattr(self.settings, name)) is not None}
+        # `write_empty_chunks` off: units that hold only fill are deleted, as every path must do alike.
+        config = replace(self.array.async_array.config, write_empty_chunks=False, **limits)
+        with codec_pipeline(pipeline):
+            return remake(self.array, store, config=config)
+
+    @cached_property
+    def _padded(self) -> "zarr.Array[Any] | None":
+        """The array with its shape rounded up to shards, which chunks that are called straight need not; else None."""
+        if self._padded_shape is None:
+            return None
+        with codec_pipeline(self._pipeline):
+            return remake(self._writer, shape=self._padded_shape)
 
     def __reduce__(self) -> tuple[Any, ...]:
         where = "the memory of this process" if is_in_memory(self.array.store) else "a zip archive"
@@ -143,7 +158,7 @@ class Handle:
         if not self._gets_twice or not is_whole(box, self.level):
             return self._source
         with codec_pipeline(self.settings.codec_pipeline or FUSED):
-            return remake(self.array, WholeObjects(self._source.store))
+            return remake(self._source, WholeObjects(self._source.store))
 
     def write(self, box: Box, pixels: NDArray[Any], changed: Sequence[Box] = ()) -> None:
         """Set the whole write units of `box` to `pixels`; fill-only units are deleted.
@@ -184,8 +199,8 @@ def _coordinates(box: Box, axis: int) -> NDArray[np.int64]:
     return np.broadcast_to(along, shape_of(box)).ravel()
 
 
-def _padded(array: "zarr.Array[Any]") -> "zarr.Array[Any] | None":
-    """Return `array` with its shape rounded up to shards; None where it is not sharded.
+def _padded_shape(array: "zarr.Array[Any]") -> Shape | None:
+    """Return the shape of `array` rounded up to shards; None where it is not sharded.
 
     zarr reads a shard that overhangs the array before it writes it, although all of it is given: slower, and a torn
     one could never be replaced. The declared shape, in memory alone, is what decides; there is no public way.
@@ -194,8 +209,7 @@ def _padded(array: "zarr.Array[Any]") -> "zarr.Array[Any] | None":
         return None
     sizes = rectilinear_sizes(array) or array.shards or ()
     # Shards with sizes of their own end where the array ends.
-    shape = [round_up(n, s) if isinstance(s, int) else n for n, s in zip(array.shape, sizes, strict=True)]
-    return remake(array, shape=tuple(shape))
+    return tuple(round_up(n, s) if isinstance(s, int) else n for n, s in zip(array.shape, sizes, strict=True))
 
 
 def _pad(box: Box, pixels: NDArray[Any], shape: Shape, padded_shape: Shape, fill: Any) -> tuple[Box, NDArray[Any]]:

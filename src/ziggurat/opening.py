@@ -16,7 +16,7 @@ from ziggurat.pyramid import Pyramid
 from ziggurat.remote import Backend, check_options
 from ziggurat.runtime import check_pipeline
 from ziggurat.settings import RetryConfig
-from ziggurat.store import get_array, get_group, level_of, open_group, retried
+from ziggurat.store import get_arrays, get_group, level_of, open_group, retried
 from ziggurat.virtual import Virtual, is_virtual
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def _open(
     group = open_group(where, storage_options, policy=policy, backend=backend)
     place = _place(where, group)
     if levels is not None:
-        arrays = tuple(_array(group, path, place) for path in levels)
+        arrays = _arrays(group, levels, place)
         return _from_arrays(arrays, place, tuple(levels))
     if (assets := read_assets(group.attrs.asdict(), place)) is not None:
         return _from_assets(group, assets, place)
@@ -158,7 +158,7 @@ def _open(
 
 
 def _from_image(group: "zarr.Group", image: ngff.Image, place: str, index: int) -> Pyramid:
-    arrays = tuple(_array(group, d.path, place) for d in image.datasets)
+    arrays = _arrays(group, [d.path for d in image.datasets], place)
     levels = tuple(level_of(a, d.path, d.scale, d.translation) for a, d in zip(arrays, image.datasets, strict=True))
     axes = tuple(a.name for a in image.axes)
     if any(len(axes) != a.ndim for a in arrays):
@@ -171,7 +171,7 @@ def _from_assets(group: "zarr.Group", assets: Sequence[Asset], place: str) -> Py
     """Open the levels of a layout; they are listed in any order, and a group may stand for the one image in it."""
     groups = {a.path: found for a in assets if (found := get_group(group, a.path)) is not None}
     paths = pick_variable({p: {n: a.ndim for n, a in g.arrays()} for p, g in groups.items()}, place) if groups else {}
-    opened = [(_array(group, paths.get(a.path, a.path), place), a) for a in assets]
+    opened = list(zip(_arrays(group, [paths.get(a.path, a.path) for a in assets], place), assets, strict=True))
     opened.sort(key=lambda pair: -pair[0].size)
     pyramid = _from_arrays([array for array, _ in opened], place, [array.path for array, _ in opened])
     scales = [(1.0,) * (a.ndim - len(asset.scale)) + asset.scale for a, asset in opened]
@@ -210,10 +210,11 @@ def _place(where: Any, node: Any) -> str:
     return str(where) if isinstance(where, str) else str(node.store_path)
 
 
-def _array(group: "zarr.Group", path: str, place: str) -> "zarr.Array[Any]":
-    array = get_array(group, path)
-    if array is None:
-        raise LevelError(
-            f"{place}: level {path!r} is listed, but there is no such array: create it, or correct the list"
-        )
-    return array
+def _arrays(group: "zarr.Group", paths: Sequence[str], place: str) -> "tuple[zarr.Array[Any], ...]":
+    arrays = get_arrays(group, paths)
+    for array, path in zip(arrays, paths, strict=True):
+        if array is None:
+            raise LevelError(
+                f"{place}: level {path!r} is listed, but there is no such array: create it, or correct the list"
+            )
+    return tuple(a for a in arrays if a is not None)

@@ -75,7 +75,7 @@ def normalize(regions: Iterable[Any], shape: Shape) -> Boxes:
         raise RegionError(f"regions {regions!r} are none: give a list of tuples with one slice per axis")
     boxes = as_boxes([_region(r, shape) for r in regions], len(shape))
     filled = boxes[(boxes[:, :, 1] > boxes[:, :, 0]).all(axis=1)]
-    return np.unique(filled, axis=0) if len(filled) else filled
+    return np.unique(filled, axis=0) if len(filled) > 1 else filled
 
 
 def _region(region: Any, shape: Shape) -> Box:
@@ -163,4 +163,4 @@ def push_up(step: Step, boxes: Boxes) -> Boxes:
         hit[:, axis, 0] = start * edge.q // edge.p
         hit[:, axis, 1] = np.minimum(edge.m, -(-(boxes[:, axis, 1] + reach) * edge.q // edge.p))
     filled = hit[(hit[:, :, 1] > hit[:, :, 0]).all(axis=1)]
-    return np.unique(filled, axis=0) if len(filled) else filled
+    return np.unique(filled, axis=0) if len(filled) > 1 else filled

@@ -10,13 +10,12 @@ A stage is a run of levels built in one pass over its source. Its layout is one 
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 
-from ziggurat.boxes import Box, Interval, around
-from ziggurat.chunkaxis import ChunkAxis
+from ziggurat.boxes import Box
 from ziggurat.chunkgrid import ChunkGrid
+from ziggurat.decodes import decodes_along
 from ziggurat.geometry import Edge, own
 from ziggurat.grid import Level, Shape, ceil_div, grid_shape, round_up, write_block
 from ziggurat.peaks import peak_bytes
@@ -114,7 +113,7 @@ def plan_stage(steps: Sequence[Step], first: int, ceiling: int, tasks_left: int)
     layout = _lean(run, layout)
     writes = tuple(write_block(s.target, b, ceiling) for s, b in zip(run, layout.blocks, strict=True))
     peak = peak_bytes(run, layout.blocks, layout.piece, writes)
-    decodes = math.prod(_decodes(run[0], layout, i) for i in range(len(grid)))
+    decodes = math.prod(decodes_along(run[0], layout.blocks[0], layout.piece, i) for i in range(len(grid)))
     return Stage(first, first + len(run) - 1, layout.blocks, writes, layout.piece, step, grid, peak, decodes)
 
 
@@ -128,25 +127,28 @@ def _nested(run: Sequence[Step], ceiling: int, tasks_left: int) -> _Layout | Non
     if any(run[0].halos) or not (run[0].source.is_regular and run[0].target.is_regular):
         return None
     limit = max(ceiling, run[0].unit_bytes)
-    align = _alignments(run[:1])[0]
+    aligns, shape = _alignments(run[:1]), run[0].target.shape
+    align = aligns[0]
     if run[0].target.bytes_of(align) > limit:
         fits_together = run[0].target.bytes_of(align) <= CEILINGS * limit
         return _Layout((align,), _piece(run[0], align, align, ceiling)) if fits_together else None
-    layout = _nest(run[:1], ceiling)
+    piece = _piece(run[0], align, shape, ceiling)
+    layout = _hold(run[:1], aligns, piece)
     wanted = max(MIN_BLOCKS, min(run[0].source.nbytes >> 30, 3 * tasks_left // 4))
     # Where the first level has fewer already, going on costs no worker anything.
-    wanted = min(wanted, math.prod(grid_shape(run[0].target.shape, layout.blocks[0])))
+    wanted = min(wanted, math.prod(grid_shape(shape, layout.blocks[0])))
     for n in range(2, len(run) + 1):
-        higher = _nest(run[:n], ceiling)
-        if any(run[n - 1].halos) or not run[n - 1].target.is_regular or not _fits(run[:n], higher, ceiling, wanted):
+        if any(run[n - 1].halos) or not run[n - 1].target.is_regular:
+            break
+        aligns = _alignments(run[:n])
+        if aligns[0] != align:
+            align = aligns[0]
+            piece = _piece(run[0], align, shape, ceiling)
+        higher = _hold(run[:n], aligns, piece)
+        if not _fits(run[:n], aligns, higher, ceiling, wanted):
             break
         layout = higher
     return layout
-
-
-def _nest(run: Sequence[Step], ceiling: int) -> _Layout:
-    aligns = _alignments(run)
-    return _hold(run, aligns, _piece(run[0], aligns[0], run[0].target.shape, ceiling))
 
 
 def _hold(run: Sequence[Step], aligns: Sequence[Shape], piece: Shape) -> _Layout:
@@ -161,12 +163,12 @@ def _hold(run: Sequence[Step], aligns: Sequence[Shape], piece: Shape) -> _Layout
     return _Layout(tuple(blocks), piece)
 
 
-def _fits(run: Sequence[Step], layout: _Layout, ceiling: int, wanted: int) -> bool:
+def _fits(run: Sequence[Step], aligns: Sequence[Shape], layout: _Layout, ceiling: int, wanted: int) -> bool:
     units = [s.unit_bytes for s in run]
-    aligns = [s.target.bytes_of(a) for s, a in zip(run, _alignments(run), strict=True)]
+    held = [s.target.bytes_of(a) for s, a in zip(run, aligns, strict=True)]
     blocks = [s.target.bytes_of(b) for s, b in zip(run, layout.blocks, strict=True)]
     return (
-        all(a <= max(ceiling, u) for a, u in zip(aligns, units, strict=True))
+        all(a <= max(ceiling, u) for a, u in zip(held, units, strict=True))
         and sum(blocks) <= max(4 * ceiling, 2 * max(units))
         and math.prod(grid_shape(run[-1].target.shape, layout.blocks[-1])) >= wanted
     )
@@ -260,10 +262,10 @@ def _overlapping(step: Step, ceiling: int) -> _Layout:
         axes = [i for i, (b, m) in enumerate(zip(layout.blocks[0], step.target.shape, strict=True)) if b < m]
         if not axes:
             return layout
-        axis = max(axes, key=lambda i: (_decodes(step, layout, i), i))
+        axis = max(axes, key=lambda i: (decodes_along(step, layout.blocks[0], layout.piece, i), i))
         wider = _overlap(step, _grow(layout.blocks[0], axis, step.target.shape[axis]), ceiling)
         held = 2 * step.window_bytes(wider.piece) + step.target.bytes_of(wider.blocks[0])
-        if held > CEILINGS * ceiling or _decodes(step, layout, axis) <= 1:
+        if held > CEILINGS * ceiling or decodes_along(step, layout.blocks[0], layout.piece, axis) <= 1:
             return layout
         layout = wider
 
@@ -272,22 +274,6 @@ def _overlap(step: Step, block: Shape, ceiling: int) -> _Layout:
     if 2 * step.window_bytes(block) + step.target.bytes_of(block) <= CEILINGS * ceiling:
         return _Layout((block,), block)
     return _Layout((block,), _piece(step, block, block, ceiling))
-
-
-def _decodes(step: Step, layout: _Layout, axis: int) -> float:
-    """Return how often a source chunk is decoded because of the cuts along `axis`, judged by the first thousand."""
-    chunks = step.source.chunks.axes[axis]
-    touched = last = 0
-    for a, b in islice(_cuts(step.target.units.axes[axis], layout.blocks[0][axis], layout.piece[axis]), 1000):
-        met = chunks.meeting(*around(step.edges[axis].span(a, b), step.halos[axis], chunks.n))
-        last, touched = met.stop, touched + len(met)
-    return max(1.0, touched / max(1, last))
-
-
-def _cuts(units: ChunkAxis, block: int, piece: int) -> Iterator[Interval]:
-    blocks = units.grouped(block)
-    for start, stop in map(blocks.interval, range(len(blocks))):
-        yield from ((a, min(stop, a + piece)) for a in range(start, stop, piece))
 
 
 def _tasks(level: Level, block: Shape, tasks_left: int) -> tuple[Shape, Shape]:

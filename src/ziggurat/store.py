@@ -1,15 +1,19 @@
 """Opens zarr groups and arrays, and judges their stores; nothing is created."""
 
+import asyncio
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 from urllib.parse import unquote, urlsplit
 from zipfile import is_zipfile
 
 import zarr
+from zarr import AsyncGroup
 from zarr.abc.store import Store
 from zarr.core.array import AsyncArray
+from zarr.core.array_spec import ArrayConfig
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import LocalStore, MemoryStore, StorePath, ZipStore
@@ -19,12 +23,13 @@ from ziggurat.errors import LevelError, PyramidNotFoundError, StoreError
 from ziggurat.grid import Level, Shape
 from ziggurat.remote import Backend, check_options, is_url, literal, open_url
 from ziggurat.retry import innermost, wrap
+from ziggurat.runtime import is_synchronous
 from ziggurat.settings import RetryConfig
 
 __all__ = [
     "can_bookkeep",
     "check_writable",
-    "get_array",
+    "get_arrays",
     "get_group",
     "get_object",
     "innermost",
@@ -42,11 +47,13 @@ def retried(array: "zarr.Array[Any]", policy: RetryConfig) -> "zarr.Array[Any]":
     return array if store is array.store else remake(array, store)
 
 
-def remake(array: "zarr.Array[Any]", store: Store | None = None, shape: Shape | None = None) -> "zarr.Array[Any]":
-    """Return `array` on another store, or with another shape, without a request; the codec pipeline is made anew."""
+def remake(
+    array: "zarr.Array[Any]", store: Store | None = None, shape: Shape | None = None, config: ArrayConfig | None = None
+) -> "zarr.Array[Any]":
+    """Return `array` otherwise (store, shape, configuration), without a request; the codec pipeline is made anew."""
     metadata = array.metadata if shape is None else replace(array.metadata, shape=shape)
     path = array.store_path if store is None else StorePath(store, array.path)
-    return zarr.Array(AsyncArray(metadata=metadata, store_path=path, config=array.async_array.config))
+    return zarr.Array(AsyncArray(metadata=metadata, store_path=path, config=config or array.async_array.config))
 
 
 def level_of(
@@ -106,7 +113,9 @@ def open_group(
     mode: Literal["r", "r+"] = "r" if store.read_only or is_zip(store) else "r+"
     try:
         # Consolidated metadata may be stale; what is written here must be judged by the arrays themselves.
-        node = zarr.open(store=store, path=path, mode=mode, use_consolidated=False)
+        node = _read_node(StorePath(store, path))
+        if node is None:
+            node = zarr.open(store=store, path=path, mode=mode, use_consolidated=False)
     except (FileNotFoundError, KeyError) as e:
         raise PyramidNotFoundError(f"there is no zarr group at {where}: check the path") from e
     if isinstance(node, zarr.Array):
@@ -127,10 +136,36 @@ def _local_store(where: str) -> Store:
     return ZipStore(path, mode="r") if path.is_file() else LocalStore(path)
 
 
-def get_array(group: zarr.Group, path: str) -> "zarr.Array[Any] | None":
-    """Return the array at `path` in `group`; None where there is none."""
-    node = group.get(path)
-    return node if isinstance(node, zarr.Array) else None
+def get_arrays(group: zarr.Group, paths: Sequence[str]) -> "list[zarr.Array[Any] | None]":
+    """Return the array at each of the `paths` in `group`, None where there is none; all are asked for at once."""
+    if group.metadata.zarr_format == 3 and is_synchronous(group.store):
+        nodes = ((_read_node(group.store_path / path), path) for path in paths)
+        found = [group.get(path) if node is None else node for node, path in nodes]
+        return [node if isinstance(node, zarr.Array) else None for node in found]
+    opened = sync(_opened(AsyncGroup(group.metadata, group.store_path), paths))
+    return [zarr.Array(node) if isinstance(node, AsyncArray) else None for node in opened]
+
+
+async def _opened(group: AsyncGroup, paths: Sequence[str]) -> list[Any]:
+    return await asyncio.gather(*map(group.get, paths))
+
+
+def _read_node(place: StorePath) -> "zarr.Array[Any] | zarr.Group | None":
+    """Return the array or group at `place` where one request in this thread tells it; None where zarr is to be asked.
+
+    zarr hands each request to its event loop, and that to a thread: for a group and its levels most of the time that
+    opening takes. It also looks for what format 2 would have left.
+    """
+    if not is_synchronous(place.store) or is_zip(place.store):
+        return None
+    found = cast("Any", place.store).get_sync((place / "zarr.json").path, prototype=default_buffer_prototype())
+    document: Any = None if found is None else json.loads(found.to_bytes())
+    match document:
+        case {"node_type": "array"}:
+            return zarr.Array(AsyncArray(document, place))
+        case {"node_type": "group"}:
+            return zarr.Group(AsyncGroup.from_dict(place, {**document, "consolidated_metadata": None}))
+    return None
 
 
 def get_object(store: Store, key: str) -> bytes | None:
