@@ -3,7 +3,7 @@
 import hashlib
 import math
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,9 @@ WARM_UP_BYTES = 192 * 2**20
 
 BACKGROUND = 120.0
 N_BLOBS = 12
+
+# A half-open interval of pixels per axis.
+type Box = Sequence[tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,28 @@ GEOMETRIES = (
 
 def make_image(path: Path, geometry: Geometry, codec: str, n_coarser: int = N_COARSER) -> None:
     """Write an OME-Zarr image, 0.4 in zarr v2 and 0.5 in v3: level 0 with pixels, the coarser levels empty."""
+    level0 = _create(path, geometry, codec, n_coarser)
+    slab = geometry.unit[0]
+    for start in range(0, geometry.shape[0], slab) if len(geometry.shape) == 3 else (0,):
+        level0[start : start + slab] = _slab(geometry.shape, start, slab)
+
+
+def make_image_in_part(path: Path, geometry: Geometry, codec: str, units: Iterable[Box]) -> None:
+    """Write a 3-D image as `make_image` does, of level 0 only these write units.
+
+    Their noise is cut somewhere out of one that is drawn once: that of all planes up to there would take hours.
+    """
+    level0 = _create(path, geometry, codec, N_COARSER)
+    rng, n_pixels = np.random.default_rng(0), math.prod(geometry.unit)
+    noise = rng.standard_normal(8 * n_pixels, dtype=np.float32)
+    for unit in units:
+        shape = [b - a for a, b in unit]
+        first = rng.integers(7 * n_pixels)
+        pixels = _part(geometry.shape, unit, noise[first : first + math.prod(shape)])
+        level0[tuple(slice(*interval) for interval in unit)] = pixels
+
+
+def _create(path: Path, geometry: Geometry, codec: str, n_coarser: int) -> zarr.Array[Any]:
     zarr_format = CODECS[codec].get("zarr_format", 3)
     group = zarr.create_group(path, zarr_format=zarr_format)
     for k in range(n_coarser + 1):
@@ -103,9 +128,7 @@ def make_image(path: Path, geometry: Geometry, codec: str, n_coarser: int = N_CO
         group.attrs["ome"] = {"version": "0.5", "multiscales": [_multiscale(geometry, n_coarser)]}
     level0 = group["0"]
     assert isinstance(level0, zarr.Array)
-    slab = geometry.unit[0]
-    for start in range(0, geometry.shape[0], slab) if len(geometry.shape) == 3 else (0,):
-        level0[start : start + slab] = _slab(geometry.shape, start, slab)
+    return level0
 
 
 def _create_level(group: zarr.Group, k: int, geometry: Geometry, codec: str) -> None:
@@ -155,20 +178,40 @@ def _plane(shape: tuple[int, ...], depth: float, seed: int) -> NDArray[np.uint16
     The blobs are one product of two thin matrices and the noise is normal: drawing Poisson numbers would take longer
     than all that is measured.
     """
-    blobs = np.random.default_rng(7)
-    z, y, x = blobs.random((3, N_BLOBS))
-    height, width = blobs.uniform(300, 3000, N_BLOBS), blobs.uniform(0.03, 0.15, N_BLOBS)
+    (z, y, x), height, width = _blobs()
     weight = height * np.exp(-(((depth - z) / width) ** 2) / 2)
     rows, columns = (_profiles(n, at, width) for n, at in zip(shape, (y, x), strict=True))
-    signal = (rows * weight[:, None]).T.astype(np.float32) @ columns.astype(np.float32) + np.float32(BACKGROUND)
-    noise = np.random.default_rng(seed).standard_normal(signal.shape, dtype=np.float32)
-    pixels: NDArray[np.uint16] = np.clip(signal + np.sqrt(signal) * noise, 0, 65535).astype(np.uint16)
+    noise = np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
+    return _noisy((rows * weight[:, None]).T, columns, noise)
+
+
+def _part(shape: tuple[int, ...], box: Box, noise: NDArray[np.float32]) -> NDArray[np.uint16]:
+    """Pixels of a box."""
+    centres, height, width = _blobs()
+    each = zip(shape, box, centres, strict=True)
+    layers, rows, columns = (_profiles(n, at, width, *interval) for n, interval, at in each)
+    layers_of_rows = (height[:, None, None] * layers[:, :, None] * rows[:, None, :]).reshape(N_BLOBS, -1).T
+    return _noisy(layers_of_rows, columns, noise).reshape([b - a for a, b in box])
+
+
+def _blobs() -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Centres per axis, heights and widths, of which centres and widths are shares of an axis."""
+    blobs = np.random.default_rng(7)
+    return blobs.random((3, N_BLOBS)), blobs.uniform(300, 3000, N_BLOBS), blobs.uniform(0.03, 0.15, N_BLOBS)
+
+
+def _noisy(rows: NDArray[np.float64], columns: NDArray[np.float64], noise: NDArray[np.float32]) -> NDArray[np.uint16]:
+    signal = rows.astype(np.float32) @ columns.astype(np.float32) + np.float32(BACKGROUND)
+    noisy = signal + np.sqrt(signal) * noise.reshape(signal.shape)
+    pixels: NDArray[np.uint16] = np.clip(noisy, 0, 65535).astype(np.uint16)
     return pixels
 
 
-def _profiles(n: int, at: NDArray[np.float64], width: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Gaussians along one axis of n pixels, shape (N_BLOBS, n)."""
-    pixels = (np.arange(n) + 0.5) / n
+def _profiles(
+    n: int, at: NDArray[np.float64], width: NDArray[np.float64], start: int = 0, stop: int | None = None
+) -> NDArray[np.float64]:
+    """Gaussians along one axis of n pixels, or from start to stop: one row per blob."""
+    pixels = (np.arange(start, n if stop is None else stop) + 0.5) / n
     profiles: NDArray[np.float64] = np.exp(-(((pixels - at[:, None]) / width[:, None]) ** 2) / 2)
     return profiles
 

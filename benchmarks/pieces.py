@@ -63,6 +63,12 @@ PIECES: dict[str, Piece] = {
         "--size 8GiB --repeat 2 --name large_regions --count 100 --contender ours 'ours, full'",
         f"{_SMOKE} --geometry planes --name large_regions --count 100 --contender ours 'ours, full'",
     ),
+    "terabyte": Piece(
+        "regions",
+        420,
+        "--size 1TiB --repeat 3 --name terabyte --stored regions --count 1 100",
+        "--size 128MiB --repeat 1 --geometry planes --name terabyte --stored regions --count 1",
+    ),
     "anew": Piece(
         "peers",
         120,

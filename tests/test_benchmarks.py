@@ -1,6 +1,7 @@
 """Benchmarks: that they start, and that what they left can be composed. Nothing here is timed."""
 
 import json
+import math
 import re
 import runpy
 import shlex
@@ -11,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import pieces, record, results, tables
+import zarr
+from benchmarks import images, pieces, record, regions, results, tables
 from benchmarks.collect import parsed
 
+import ziggurat as zg
 from clusters import forking
 
 HERE = Path(results.__file__).parent
@@ -153,3 +156,47 @@ def test_a_piece_leaves_the_record_it_is_named_after(piece: pieces.Piece) -> Non
         named = options[options.index("--name") + 1] if "--name" in options else piece.module
         assert named == name
     assert record.about(piece.module)
+
+
+SMALL = (
+    images.Geometry("planes", (6, 64, 136), (1, 16, 16), None, (1, 2, 2)),
+    images.Geometry("cubes", (32, 32, 168), (8, 8, 8), None, (2, 2, 2)),
+    images.Geometry("cubes-sharded", (32, 64, 320), (4, 16, 16), (8, 16, 16), (2, 2, 2)),
+)
+
+
+@pytest.mark.parametrize("geometry", images.GEOMETRIES, ids=lambda geometry: geometry.name)
+def test_an_image_is_of_any_size(geometry: images.Geometry) -> None:
+    size = record.parser_of("regions", None, size="2GiB").parse_args(["--size", "1TiB"]).size
+    assert geometry.at_most(size).n_bytes == size == 2**40
+
+
+@pytest.mark.parametrize("geometry", SMALL, ids=lambda geometry: geometry.name)
+def test_an_image_stored_around_regions_is_consistent_there_and_only_there(
+    geometry: images.Geometry, tmp_path: Path
+) -> None:
+    drawn = regions.random_regions(geometry, 2)
+    regions.make_consistent(tmp_path / "part", geometry, drawn)
+    part: Any = zarr.open_group(tmp_path / "part", mode="r")
+    boxes = regions.stored_boxes(geometry, drawn)
+    assert all(part["0"][tuple(slice(*ab) for ab in box)].min() > 0 for box in boxes)
+    n_stored = sum(math.prod(-(-(b - a) // u) for (a, b), u in zip(box, geometry.unit, strict=True)) for box in boxes)
+    assert len(images.objects_of(tmp_path / "part", 0)) == n_stored
+    assert n_stored < math.prod(-(-n // u) for n, u in zip(geometry.shape, geometry.unit, strict=True))
+    assert not zg.verify(tmp_path / "part", method="linear").is_stale
+
+
+@pytest.mark.parametrize("geometry", SMALL, ids=lambda geometry: geometry.name)
+def test_a_rebuild_of_the_regions_restores_what_is_spoiled_under_them(
+    geometry: images.Geometry, tmp_path: Path
+) -> None:
+    drawn = regions.random_regions(geometry, 3)
+    regions.make_consistent(tmp_path / "all", geometry, None)
+    right = regions.digest(tmp_path / "all", geometry, drawn)
+    regions.spoil(tmp_path / "all", geometry, drawn)
+    assert regions.digest(tmp_path / "all", geometry, drawn) != right
+    zg.consolidate(tmp_path / "all", method="linear", regions=drawn[:-1])
+    assert regions.digest(tmp_path / "all", geometry, drawn) != right
+    zg.consolidate(tmp_path / "all", method="linear", regions=drawn)
+    assert regions.digest(tmp_path / "all", geometry, drawn) == right
+    assert not zg.verify(tmp_path / "all", method="linear").is_stale
