@@ -257,11 +257,11 @@ class FileWriter:
     @functools.cached_property
     def block_bytes(self) -> int:
         """Bytes of pixels in the blocks of a chunk, whatever they are; 0 where there are fewer than three, or none."""
-        if not isinstance(self.codec.coders[0] if self.codec.coders else None, numcodecs.Blosc):
+        coder = self.codec.coders[0] if self.codec.coders else None
+        if not isinstance(coder, numcodecs.Blosc):
             return 0
-        encoded = self.codec.encode(np.zeros(self.codec.shape, self.codec.dtype))
-        found = int(np.frombuffer(encoded[8:12], "<u4")[0])
-        return found if 2 * found < self.codec.n_bytes else 0
+        settings = coder.cname, coder.clevel, coder.shuffle, coder.blocksize
+        return _block_bytes(settings, self.codec.dtype, self.codec.n_bytes)
 
     @contextmanager
     def _lent(self, n_bytes: int) -> Iterator[NDArray[np.uint8]]:
@@ -270,6 +270,13 @@ class FileWriter:
             yield data
         finally:
             self._rooms.give(data)
+
+
+@functools.lru_cache(64)
+def _block_bytes(settings: tuple[Any, ...], dtype: np.dtype[Any], n_bytes: int) -> int:
+    encoded = numcodecs.Blosc(*settings).encode(np.zeros(n_bytes // dtype.itemsize, dtype))
+    found = int(np.frombuffer(encoded[8:12], "<u4")[0])
+    return found if 2 * found < n_bytes else 0
 
 
 def _word(fill: Any, dtype: np.dtype[Any]) -> int:
