@@ -96,12 +96,13 @@ class _Climb(Walk):
         if kept is not None:
             self._follow(kept.moved(base), partial(self._orders, k, target))
             return
-        parts = list(_cut(self._orders(k, target), ORDERED_BYTES))
-        for part in parts:
+        n_parts = 0
+        for part in _cut(self._orders(k, target), ORDERED_BYTES):
             orders = Orders.of(part)
             self._follow(orders, partial(iter, part))
-            if len(parts) == 1:
-                self._alike.keep(key, orders.moved({j: [-i for i in index] for j, index in base.items()}))
+            n_parts += 1
+        if n_parts == 1:
+            self._alike.keep(key, orders.moved({j: [-i for i in index] for j, index in base.items()}))
 
     def _orders(self, k: int, box: Box, above: Block | None = None) -> Iterator[Order]:
         """Yield what builds the blocks of level `k` in `box`, and reduces each into the block `above`."""
