@@ -7,11 +7,12 @@ decoded, reduced, encoded and stored in one call without the GIL, each while it 
 from typing import Any
 
 import numba
+import numpy as np
 
 from ziggurat._codes import DONE, READ, REDUCE, STORE
 from ziggurat._jit_calls import address_of, call
 from ziggurat._jit_chunks import fetched
-from ziggurat._jit_store import stored
+from ziggurat._jit_store import begin, end, stored
 
 __all__ = ["PERFORMING", "perform"]
 
@@ -70,8 +71,10 @@ def perform(
     spent : array
         Nanoseconds that each `STORE` took, set here.
     """
-    is_left = False
-    for i in range(first, len(orders)):
+    is_left, used = False, np.int64(-1)
+    context: Any = np.int64(0)
+    i = first
+    while i < len(orders):
         kind = orders[i, 0]
         if kind == READ:
             state = fetched(reading, orders[i, 3], orders[i, 4], data, room, orders[i, 5], orders[i, 6])
@@ -80,20 +83,28 @@ def perform(
             found[i] = state
             is_left = is_left or state != DONE
         elif is_left:
-            return i
+            break
         elif kind == REDUCE:
             _reduce(loops, orders[i, 1], orders[i, 3], orders[i, 2], scratch)
             found[i] = DONE
         elif kind == STORE:
             begun = _now(clock, scratch)
+            if orders[i, 1] != used:
+                if used >= 0:
+                    end(encodings[used], context)
+                used = orders[i, 1]
+                context = begin(encodings[used])
             its_rows = rows[orders[i, 5] : orders[i, 5] + orders[i, 6]]
-            if not stored(encodings[orders[i, 1]], orders[i], its_rows, room, encoded):
-                return i
+            if not stored(encodings[used], context, orders[i], its_rows, room, encoded):
+                break
             spent[i] = _now(clock, scratch) - begun
             found[i] = DONE
         else:
-            return i
-    return len(orders)
+            break
+        i += 1
+    if used >= 0:
+        end(encodings[used], context)
+    return i
 
 
 @numba.njit(nogil=True)

@@ -15,7 +15,7 @@ from ziggurat._jit_blosc import HEADER_BYTES, ONE_BLOCK_BYTES, block_bytes, deco
 from ziggurat._jit_calls import address_of, call, put_word, word
 from ziggurat._jit_chunks import opened, read_at
 
-__all__ = ["PACKING", "SPLICING", "pack", "splice", "stored"]
+__all__ = ["PACKING", "SPLICING", "begin", "end", "pack", "splice", "stored"]
 
 ZSTD_LEVEL, ZSTD_CHECKSUM = 100, 201
 LOW = 2**32 - 1
@@ -35,7 +35,7 @@ PACKING = [
 
 
 @numba.njit(nogil=True)
-def stored(calls: Any, order: Any, rows: Any, room: Any, data: Any) -> Any:
+def stored(calls: Any, context: int, order: Any, rows: Any, room: Any, data: Any) -> Any:
     """Encode the pixels of a chunk, and put them where a file was, or none: all at once. Say whether that was done.
 
     It is not where all pixels may be fill: such chunks are not stored.
@@ -45,6 +45,8 @@ def stored(calls: Any, order: Any, rows: Any, room: Any, data: Any) -> Any:
     calls : array
         Which codec (of `ziggurat._codes`); the addresses of C's `creat`, `write`, `close`, `rename`, `unlink` and
         `memcpy`; the mode of new files; the addresses of what encodes, and its parameters.
+    context : int
+        What `begin` returned for these.
     order : array
         From its third number on: the address of the pixels; those of two paths, of the file, and of one beside it,
         which takes its place when it is complete; two that are not for here; the bytes of pixels in a row; and eight
@@ -66,7 +68,7 @@ def stored(calls: Any, order: Any, rows: Any, room: Any, data: Any) -> Any:
             call(calls[6], (place + r * row_bytes, order[2] + rows[r], row_bytes))
     if _may_be_fill(place, size, fill):
         return False
-    n = _encode(calls, place, size, data, 0)
+    n = _encode(calls, context, place, size, data, 0)
     source = place if calls[0] == RAW else address_of(data)
     return n > 0 and _put(calls, np.array([[source, np.int64(n)]]), path, spare)
 
@@ -219,28 +221,51 @@ def pack(calls: Any, starts: Any, rows: Any, row_bytes: int, scratch: Any, data:
     spans : array of int, shape (n, 2)
         Where each chunk begins in `data` and how many bytes it has, set here.
     """
-    at, size = first, len(scratch)
+    at, size, n_done, context = first, len(scratch), 0, begin(calls)
     for i in range(len(starts)):
         place = starts[i]
         if calls[0] == RAW:
             place = address_of(data) + at
             if at + size > len(data):
-                return False
+                break
         elif len(rows) > 1:
             place = address_of(scratch)
         if place != starts[i]:
             for r in range(len(rows)):
                 call(calls[6], (place + r * row_bytes, starts[i] + rows[r], row_bytes))
-        n = _encode(calls, place, size, data, at)
+        n = _encode(calls, context, place, size, data, at)
         if n <= 0:
-            return False
+            break
         spans[i, 0], spans[i, 1] = at, n
         at += n
-    return True
+        n_done += 1
+    end(calls, context)
+    return n_done == len(starts)
 
 
 @numba.njit(nogil=True)
-def _encode(calls: Any, place: int, size: int, data: Any, at: int) -> Any:
+def begin(calls: Any) -> Any:
+    """Return what zstd encodes several chunks with, one after the other, to `end` it; 0 for what needs none.
+
+    It is half a megabyte that the system gives and takes back each time, and the bytes do not depend on its use before.
+    """
+    if calls[0] != ZSTD:
+        return np.int64(0)
+    context = call(calls[8], (0,))
+    call(calls[9], (context, ZSTD_LEVEL, calls[12]))
+    call(calls[9], (context, ZSTD_CHECKSUM, calls[13]))
+    return context
+
+
+@numba.njit(nogil=True)
+def end(calls: Any, context: int) -> None:
+    """Give back what `begin` returned."""
+    if context != 0:
+        call(calls[11], (context,))
+
+
+@numba.njit(nogil=True)
+def _encode(calls: Any, context: int, place: int, size: int, data: Any, at: int) -> Any:
     """Encode `size` bytes into `data` from `at` on, and return how many they are then; the same as numcodecs does."""
     codec, room, left = calls[0], address_of(data) + at, len(data) - at
     if codec == BLOSC:
@@ -250,10 +275,6 @@ def _encode(calls: Any, place: int, size: int, data: Any, at: int) -> Any:
             return np.int64(-1)
         return np.int64(np.int32(call(calls[8], (level, shuffle, pixel, size, place, room, most, name, block, 1))))
     if codec == ZSTD:
-        context = call(calls[8], (0,))
-        call(calls[9], (context, ZSTD_LEVEL, calls[12]))
-        call(calls[9], (context, ZSTD_CHECKSUM, calls[13]))
-        n = call(calls[10], (context, room, left, place, size))
-        call(calls[11], (context,))
+        n = call(calls[10], (context, room, left, place, size)) if context != 0 else np.int64(-1)
         return n if 0 < n <= left else np.int64(-1)
     return np.int64(size)
