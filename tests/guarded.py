@@ -1,6 +1,6 @@
 """Decodes damaged chunks beside memory that cannot be touched; prints how many were taken, and how many refused.
 
-``python guarded.py blosc 1000``
+``python guarded.py 1000 blosc zstd``
 """
 
 import ctypes
@@ -70,7 +70,7 @@ def decoded(codec: ChunkCodec, data: bytes) -> bytes | None:
         return None
 
 
-def main(name: str, n: int) -> None:
+def chunks(name: str, n: int) -> dict[bool, int]:
     """Let the loop and numcodecs decode the same bytes, `n` times."""
     rng, (stored, room) = np.random.default_rng(0), (Fenced(32), Fenced(32))
     counts = {True: 0, False: 0}
@@ -88,17 +88,17 @@ def main(name: str, n: int) -> None:
         right = decoded(codec, data)
         assert is_taken == (right is not None) and (not is_taken or place.tobytes() == right)
         counts[is_taken] += 1
-    print(counts[True], counts[False])
+    return counts
 
 
-def blocks(n: int) -> None:
+def blocks(n: int) -> dict[bool, int]:
     """Let the loop decode parts of chunks that are files, `n` times, and numcodecs all of them."""
     rng, (read, room) = np.random.default_rng(0), (Fenced(160), Fenced(120))
     counts = {True: 0, False: 0}
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "0"
         for i in range(n):
-            if i % 4 == 0:  # encoding takes longest, and damage comes afterwards
+            if i % 12 == 0:  # encoding takes longest, and damage comes afterwards
                 size = int(rng.choice([200_000, 2**18, 300_001, 400_000]))
                 options = {"clevel": int(rng.integers(1, 10)), "shuffle": int(rng.integers(3))}
                 name, blocksize = str(rng.choice(["lz4", "zstd", "blosclz", "zlib"])), int(rng.choice([2**14, 10_000]))
@@ -119,12 +119,12 @@ def blocks(n: int) -> None:
             right = decoded(codec, data)
             assert right is None or (is_taken and place[first:last].tobytes() == right[first:last])
             counts[is_taken] += 1
-    print(counts[True], counts[False])
+    return counts
 
 
 if __name__ == "__main__":
     faulthandler.enable()
-    if sys.argv[1] == "blocks":
-        blocks(int(sys.argv[2]))
-    else:
-        main(sys.argv[1], int(sys.argv[2]))
+    for kind in sys.argv[2:]:
+        print(kind, end=" ", flush=True)  # so that it is known where a fault was
+        found = blocks(int(sys.argv[1])) if kind == "blocks" else chunks(kind, int(sys.argv[1]))
+        print(found[True], found[False], flush=True)

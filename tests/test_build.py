@@ -4,7 +4,7 @@ import tracemalloc
 import warnings
 import weakref
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import dask
@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from zarr.storage import LocalStore, MemoryStore, ZipStore
 
 import ziggurat as zg
+from clusters import cluster, in_processes
 from reference import reference
 from ziggurat.blocks import Block
 from ziggurat.errors import (
@@ -58,20 +59,18 @@ def sources(pixels):
     yield "zarr", zarr.array(pixels, chunks=(1, 64, 64), store=MemoryStore())
 
 
-@pytest.mark.parametrize("mode", ["numpy", "dask"])
-@pytest.mark.parametrize("version", ["0.5", "0.4"])
-def test_any_source_and_mode_gives_the_same_bytes(tmp_path, version, mode):
-    seen = None
-    for name, data in sources(CYX):
-        where = tmp_path / name
+def test_any_source_and_mode_gives_the_same_bytes(tmp_path):
+    """Every two of source, mode and version meet; of a version, all are alike, whatever the mode."""
+    seen = {}
+    for (i, (name, data)), (j, mode) in product(enumerate(sources(CYX)), enumerate(["numpy", "dask"])):
+        where, version = tmp_path / name / mode, ["0.5", "0.4"][(i + j) % 2]
         pyramid = zg.build(
             data, where, axes="cyx", chunks=(1, 64, 64), scale=(1, 0.5, 0.5), name="same", mode=mode, version=version
         )
         assert np.array_equal(pyramid[0][...], CYX), name
         assert [level.shape for level in pyramid.levels] == [(2, 301, 547), (2, 150, 273), (2, 150, 136)]
         assert not zg.verify(pyramid).is_stale
-        seen = seen or chunks_only(where)
-        assert chunks_only(where) == seen, name
+        assert chunks_only(where) == seen.setdefault(version, chunks_only(where)), (name, mode)
 
 
 def test_the_levels_are_those_of_the_method():
@@ -515,47 +514,48 @@ def test_memory_follows_the_plan_and_not_the_data(tmp_path):
     with dask.config.set(scheduler="sync"):
         build(1, "first")  # Imports and compiles.
         tracemalloc.start()
-        promised = build(16, "second")
+        promised = build(8, "second")
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-    assert peak < promised + 8 * 2**20 < 16 * 2048 * 2048 * 2
+    assert peak < promised + 8 * 2**20 < 8 * 2048 * 2048 * 2
 
 
-CHUNKS = {"a unit": (1, 256, 256), "less": (1, 128, 64), "more": (2, 512, 512), "all": (8, 1024, 1024)}
+CHUNKS = {"a unit": (1, 256, 256), "less": (1, 128, 128), "more": (2, 512, 512), "all": (8, 1024, 1024), "numpy": None}
 
 
-@pytest.mark.parametrize("kind", ["dask", "numpy"])
 @pytest.mark.parametrize("shards", [None, (1, 512, 512)])
 @pytest.mark.parametrize("chunks", CHUNKS.values(), ids=CHUNKS)
-def test_chunks_are_held_one_at_a_time(tmp_path, chunks, shards, kind):
+def test_chunks_are_held_one_at_a_time(tmp_path, chunks, shards):
     computed: list[weakref.ref] = []
     alive: list[int] = []
     events: list[Progress] = []
 
     def compute(block_info):
-        if kind == "dask":
-            alive.append(sum(ref() is not None for ref in computed))
+        alive.append(sum(ref() is not None for ref in computed))
         pixels = np.full(block_info[None]["chunk-shape"], 7, "u2")
         pixels[..., ::3] = block_info[None]["chunk-location"][-1]
         computed.append(weakref.ref(pixels))
         return pixels
 
-    def build(name):
-        data = da.map_blocks(compute, chunks=da.core.normalize_chunks(chunks, (8, 1024, 1024)), dtype="u2", meta=meta)
+    def build(name, whole):
+        data, shape = whole, whole.shape
+        if chunks:
+            cut = da.core.normalize_chunks(tuple(map(min, chunks, shape)), shape)
+            data = da.map_blocks(compute, chunks=cut, dtype="u2", meta=np.empty((0, 0, 0), "u2"))
         options = {"axes": "zyx", "chunks": (1, 256, 256), "shards": shards, "mode": "dask", "progress": events.append}
-        zg.build(whole if kind == "numpy" else data, tmp_path / name, **options)
+        zg.build(data, tmp_path / name, **options)
         return events[-1].report.stages[0].peak_bytes
 
-    meta, whole = np.empty((0, 0, 0), "u2"), np.arange(8 * 1024 * 1024, dtype="u2").reshape(8, 1024, 1024)
+    whole = np.arange(8 * 1024 * 1024, dtype="u2").reshape(8, 1024, 1024)
     with dask.config.set(scheduler="sync"):
-        build("first")  # Imports and compiles.
+        build("first", whole[:1, :512, :512])  # Imports and compiles.
         computed.clear()
         alive.clear()
         tracemalloc.start()
-        promised = build("second")
+        promised = build("second", whole)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-    if kind == "dask":
+    if chunks:
         assert len(computed) == np.prod([-(-n // c) for n, c in zip(whole.shape, chunks, strict=True)])
         assert not any(alive)
     assert peak < promised + 2**20
@@ -607,7 +607,7 @@ def test_processes_give_the_same_bytes(tmp_path, kind):
     on_disk[...] = CYX
     data = {"numpy": CYX, "dask": da.from_array(on_disk) + 1 - 1, "zarr": on_disk}[kind]
     zg.build(CYX, tmp_path / "here", axes="cyx", name="same", chunks=(1, 64, 64))
-    with dask.config.set(scheduler="processes", num_workers=2):
+    with in_processes():
         zg.build(data, tmp_path / "there", axes="cyx", name="same", chunks=(1, 64, 64), mode="dask")
     assert chunks_only(tmp_path / "here") == chunks_only(tmp_path / "there")
 
@@ -648,8 +648,8 @@ def test_nodata_is_read_back(tmp_path, nodata, verb):
         pyramid = zg.add_levels(where)
     np.testing.assert_equal(pyramid.nodata, nodata)
     right = tree_hash(where)
-    expected = reference(pixels, edges_from_factors((600, 300), (300, 150), 2), "mean", nodata=nodata)
-    np.testing.assert_array_equal(pyramid[1][...], expected)
+    expected = reference(pixels[:60], edges_from_factors((60, 300), (30, 150), 2), "mean", nodata=nodata)
+    np.testing.assert_array_equal(pyramid[1][:30], expected)
     assert not zg.verify(where).is_stale
     pyramid[1][...] = 1
     zg.consolidate(where)
@@ -671,8 +671,6 @@ def test_nodata_of_another_method_is_not_taken(tmp_path):
 
 @pytest.mark.parametrize("verb", ["build", "add_levels"])
 def test_workers_of_a_client_build(tmp_path, verb):
-    from clusters import cluster
-
     pixels = da.random.default_rng(0).integers(0, 1000, (600, 400), dtype="u2", chunks=(150, 400))
     events = []
     with cluster(1) as client, dask.config.set(scheduler="sync"):
@@ -691,8 +689,6 @@ def test_workers_of_a_client_build(tmp_path, verb):
 
 
 def test_what_the_scheduler_cannot_do_is_refused_before_the_old_image_is_gone(tmp_path):
-    from clusters import cluster
-
     before = np.arange(100, dtype="uint16").reshape(10, 10)
     zg.build(before, tmp_path / "a.zarr")
     store = MemoryStore()

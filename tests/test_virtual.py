@@ -1,7 +1,10 @@
 """Virtual arrays: what is read through them is what was copied, and pyramids are built straight from them."""
 
 import pickle
+from functools import cache
 from itertools import pairwise, product
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import dask
 import dask.array as da
@@ -61,12 +64,25 @@ def levels_of(whole, store=None, n=2, level_0=True):
     return arrays
 
 
+@pytest.fixture(scope="module")
+def tiles(tmp_path_factory):
+    """Make the tiles of an image once, in a directory; they are only read."""
+    return tiles_of(pixels(), LocalStore(tmp_path_factory.mktemp("tiles")))
+
+
+@cache
+def levels_of_a_copy(method):
+    """Return the hashes of the levels above a copy of the image."""
+    with TemporaryDirectory() as where:
+        zg.consolidate(levels_of(pixels(), LocalStore(where)), method=method)
+        return {k: tree_hash(Path(where) / k) for k in ("1", "2")}
+
+
 @pytest.mark.parametrize("method", ["mean", "cubic", "mode"])
 @pytest.mark.parametrize("scheduler", ["numpy", "sync", "threads", "processes"])
-def test_the_pyramid_of_a_mosaic_is_that_of_its_copy(tmp_path, method, scheduler, fine_stages):
-    whole = pixels()
-    zg.consolidate(levels_of(whole, LocalStore(tmp_path / "copy")), method=method)
-    mosaic = zg.concatenate(tiles_of(whole, LocalStore(tmp_path / "tiles")))
+def test_the_pyramid_of_a_mosaic_is_that_of_its_copy(tmp_path, tiles, method, scheduler, fine_stages):
+    whole, copied = pixels(), levels_of_a_copy(method)
+    mosaic = zg.concatenate(tiles)
     arrays = levels_of(whole, LocalStore(tmp_path / "built"), level_0=False)
     fine_stages.dask.write_block_max_bytes = 0
     mode = "numpy" if scheduler == "numpy" else "dask"
@@ -77,8 +93,19 @@ def test_the_pyramid_of_a_mosaic_is_that_of_its_copy(tmp_path, method, scheduler
         plan.run()
     for k in ("1", "2"):
         built = {n: h for n, h in tree_hash(tmp_path / "built" / k).items() if ".ziggurat" not in n}
-        assert built == tree_hash(tmp_path / "copy" / k)
+        assert built == copied[k]
     assert not zg.verify([mosaic, *arrays[1:]], method=method).is_stale
+
+
+@cache
+def a_mosaic_and_its_copy(method):
+    """Return what is stored of tiles, of the levels above them, and of a copy of all, built."""
+    whole, made = pixels(), [MemoryStore() for _ in range(3)]
+    mosaic = zg.concatenate(tiles_of(whole, made[0]))
+    copied = levels_of(whole, made[2])
+    for levels in ([mosaic, *levels_of(whole, made[1], level_0=False)[1:]], copied):
+        zg.consolidate(levels, method=method)
+    return [store._store_dict for store in made]
 
 
 @settings(max_examples=25, deadline=None)
@@ -89,14 +116,12 @@ def test_the_pyramid_of_a_mosaic_is_that_of_its_copy(tmp_path, method, scheduler
     cap=st.sampled_from([0, 2000, 2**23]),
 )
 def test_a_regional_rebuild_of_a_mosaic(data, mode, method, cap):
-    whole = pixels()
-    tiles = tiles_of(whole)
-    store = CountingStore(MemoryStore())
-    arrays = levels_of(whole, store, level_0=False)
+    stores = [MemoryStore(dict(stored)) for stored in a_mosaic_and_its_copy(method)]
+    store = CountingStore(stores[1])
+    of_tiles, of_levels, of_copy = (zarr.open_group(s) for s in (stores[0], store, stores[2]))
+    tiles = [[of_tiles[f"{i}/{j}"] for j in range(len(WIDTHS))] for i in range(len(HEIGHTS))]
     mosaic = zg.concatenate(tiles)
-    copied = levels_of(whole)
-    zg.consolidate([mosaic, *arrays[1:]], method=method)
-    zg.consolidate(copied, method=method)
+    arrays, copied = ([group[str(k)] for k in range(3)] for group in (of_levels, of_copy))
     regions = []
     for i, j in data.draw(st.sets(st.tuples(st.integers(0, 2), st.integers(0, 3)), min_size=1, max_size=3)):
         top, left = sum(HEIGHTS[:i]), sum(WIDTHS[:j])
