@@ -26,7 +26,7 @@ lint: $(VENV)/.ready-test ## check format, style and types
 	$(RUN) ruff check .
 	$(RUN) mypy
 
-bench: $(VENV)/.ready-bench ## run all benchmarks, forty minutes, and write benchmarks/RESULTS.md
+bench: $(VENV)/.ready-bench ## run all benchmarks, fifty minutes, and write benchmarks/RESULTS.md
 	$(RUN) benchmarks
 
 viewer: ## build the web page of `ziggurat view`, which takes node and npm

@@ -512,7 +512,7 @@ def test_memory_follows_the_plan_and_not_the_data(tmp_path):
         return events[-1].report.peak_bytes
 
     with dask.config.set(scheduler="sync"):
-        build(1, "first")  # Imports and compiles.
+        build(8, "first")  # Imports and compiles.
         tracemalloc.start()
         promised = build(8, "second")
         _, peak = tracemalloc.get_traced_memory()
