@@ -15,7 +15,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from ziggurat._jit_calls import GRID, grid_of
+from ziggurat._jit_calls import GRID, grid_of, inner
 from ziggurat._jit_perform import PERFORMING, perform
 from ziggurat._jit_store import PACKING, SPLICING, pack, splice
 
@@ -84,7 +84,7 @@ def int_means(src: Any, out: Any, acc: Any, given: Any) -> None:
                     out[target + x] = np.int64(np.rint(np.int64(acc[x]) / count))
 
 
-@numba.njit(nogil=True)
+@inner
 def _add_integers(src: Any, first: int, acc: Any, grid: Grid) -> None:
     """Sum each of a row of windows; those of 2 x 2 and 2 x 2 x 2 pixels in registers."""
     _, _, nx, fz, fy, fx, sz, sy, _, _ = grid
@@ -110,7 +110,7 @@ def _add_integers(src: Any, first: int, acc: Any, grid: Grid) -> None:
                         acc[x] += np.int64(src[row + x * fx + dx])
 
 
-@numba.njit(nogil=True)
+@inner
 def _pair(src: Any, row: int, x: int) -> Any:
     return np.int64(src[row + 2 * x]) + np.int64(src[row + 2 * x + 1])
 
@@ -194,7 +194,7 @@ def int_extremes(src: Any, out: Any, scratch: Any, given: Any) -> None:
                             out[target + x] = v if tap + dx == 0 else _better(out[target + x], v, greatest)
 
 
-@numba.njit(nogil=True)
+@inner
 def _better(v: Any, w: Any, greatest: int) -> Any:
     return max(v, w) if greatest else min(v, w)
 

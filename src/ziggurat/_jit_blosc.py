@@ -6,10 +6,9 @@ that of c-blosc's README_CHUNK_FORMAT. What is not laid out so is not taken.
 
 from typing import Any
 
-import numba
 import numpy as np
 
-from ziggurat._jit_calls import call, put_word, word
+from ziggurat._jit_calls import call, inner, put_word, word
 
 __all__ = ["HEADER_BYTES", "ONE_BLOCK_BYTES", "block_bytes", "decode_blocks", "is_whole", "span"]
 
@@ -19,7 +18,7 @@ ONE_BLOCK_BYTES = HEADER_BYTES + 4
 """What stands before the block in a chunk of one block."""
 
 
-@numba.njit(nogil=True)
+@inner
 def is_whole(head: int, n: int, size: int) -> Any:
     """Say whether `n` bytes are what their header tells, for `size` bytes of pixels.
 
@@ -28,7 +27,7 @@ def is_whole(head: int, n: int, size: int) -> Any:
     return n >= HEADER_BYTES and word(head + 4) == size and word(head + 12) == n
 
 
-@numba.njit(nogil=True)
+@inner
 def block_bytes(head: int, n_head: int, n: int, size: int) -> Any:
     """Return the bytes of pixels in one block, 0 where there are not several, one after the other.
 
@@ -56,14 +55,14 @@ def block_bytes(head: int, n_head: int, n: int, size: int) -> Any:
     return block
 
 
-@numba.njit(nogil=True)
+@inner
 def span(head: int, b: int, block: int, n: int, size: int) -> Any:
     """Return where the bytes of a block begin and end in the chunk."""
     stop = n if (b + 1) * block >= size else word(head + HEADER_BYTES + 4 * (b + 1))
     return word(head + HEADER_BYTES + 4 * b), stop
 
 
-@numba.njit(nogil=True)
+@inner
 def decode_blocks(decoder: int, head: int, blocks: Any, data: int, sizes: Any, place: int) -> Any:
     """Decode a run of blocks to `place`, and say whether that was done.
 

@@ -8,12 +8,11 @@ numba's cache does not see changes of this file, nor of those that it imports: `
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from ziggurat._codes import BLOSC, DONE, LEFT, MISSING, RAW, ZSTD
 from ziggurat._jit_blosc import block_bytes, decode_blocks, is_whole, span
-from ziggurat._jit_calls import address_of, call, word
+from ziggurat._jit_calls import address_of, call, inner, word
 
 __all__ = ["fetched", "opened", "read_at"]
 
@@ -24,7 +23,7 @@ GAP_BYTES = 32  # between those and the bytes of blocks, for `decode_blocks` to 
 WORTH_BYTES = 2**17  # of pixels: what takes longer to decode than to look for blocks
 
 
-@numba.njit(nogil=True)
+@inner
 def fetched(calls: Any, address: int, n: int, data: Any, room: Any, first: int, last: int) -> Any:
     """Put the pixels of a stored chunk into `room`, at least its bytes from `first` to `last`.
 
@@ -63,7 +62,7 @@ def fetched(calls: Any, address: int, n: int, data: Any, room: Any, first: int, 
     return DONE if is_done else LEFT
 
 
-@numba.njit(nogil=True)
+@inner
 def _decode_some(calls: Any, file: int, data: Any, n: int, room: Any, first: int, last: int) -> Any:
     """Read and decode the blocks that hold the bytes from `first` to `last`, and say whether that was done."""
     head, n_head, gap = address_of(data), min(n, HEAD_BYTES), HEAD_BYTES + GAP_BYTES
@@ -79,14 +78,14 @@ def _decode_some(calls: Any, file: int, data: Any, n: int, room: Any, first: int
     return decode_blocks(calls[1], head, blocks, head + gap, (block, n, size), pixels)
 
 
-@numba.njit(nogil=True)
+@inner
 def opened(calls: Any, path: int) -> Any:
     """Open a file to be read; return it, negative where that was not done, and the number of its bytes."""
     file = np.int64(np.int32(call(calls[2], (path, calls[7]))))
     return file, call(calls[6], (file, 0, END_OF_FILE)) if file >= 0 else np.int64(0)
 
 
-@numba.njit(nogil=True)
+@inner
 def read_at(calls: Any, file: int, place: int, room: int, n: int, start: int) -> Any:
     """Read `n` bytes of a file from `start` on to an address with `room` for so many, and say whether that was done."""
     done, count = 0, 1
@@ -98,7 +97,7 @@ def read_at(calls: Any, file: int, place: int, room: int, n: int, start: int) ->
     return done == n
 
 
-@numba.njit(nogil=True)
+@inner
 def _decode(calls: Any, address: int, n: int, room: Any) -> Any:
     """Decode `n` bytes to exactly as many pixels as `room` has; say whether they were that."""
     codec, place, size = calls[0], address_of(room), len(room)

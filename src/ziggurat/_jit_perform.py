@@ -10,7 +10,7 @@ import numba
 import numpy as np
 
 from ziggurat._codes import DONE, READ, REDUCE, STORE
-from ziggurat._jit_calls import address_of, call
+from ziggurat._jit_calls import address_of, call, inner, word
 from ziggurat._jit_chunks import fetched
 from ziggurat._jit_store import begin, end, stored
 
@@ -107,17 +107,18 @@ def perform(
     return i
 
 
-@numba.njit(nogil=True)
+@inner
 def _reduce(loops: Any, i: int, source: int, target: int, scratch: Any) -> None:
     given = address_of(loops) + 8 * (i * loops.shape[1] + 1)
     call(loops[i, 0], (source, target, address_of(scratch), given))
 
 
-@numba.njit(nogil=True)
+@inner
 def _now(clock: Any, scratch: Any) -> Any:
     """Return the time in nanoseconds, 0 where there is no clock."""
     if clock[0] == 0:
         return 0
     call(clock[0], (clock[1], address_of(scratch)))
-    found = scratch[:16].view(numba.int64)
-    return found[0] * NANOSECONDS + found[1]
+    place = address_of(scratch)
+    seconds, rest = word(place) + (word(place + 4) << 32), word(place + 8)
+    return seconds * NANOSECONDS + rest

@@ -2,11 +2,10 @@
 
 from typing import Any
 
-import numba
 import numpy as np
 from numba import carray  # type: ignore[attr-defined]
 
-from ziggurat._jit_calls import GRID, grid_of
+from ziggurat._jit_calls import GRID, grid_of, inner
 
 __all__ = ["SEGMENT", "ranks", "ranks_of_pairs"]
 
@@ -40,12 +39,12 @@ def ranks_of_pairs(src: Any, out: Any, scratch: Any, given: Any) -> None:
                     out[target + x] = _mode_of_eight(*_merged(low, high))
 
 
-@numba.njit(nogil=True)
+@inner
 def _order(a: Any, b: Any) -> Any:
     return min(a, b), max(a, b)
 
 
-@numba.njit(nogil=True)
+@inner
 def _sorted_of_two(src: Any, first: int, second: int, x: int) -> Any:
     """Return the four pixels of target `x` in two rows, sorted."""
     a, b = _order(src[first + 2 * x], src[first + 2 * x + 1])
@@ -56,7 +55,7 @@ def _sorted_of_two(src: Any, first: int, second: int, x: int) -> Any:
     return a, b, c, d
 
 
-@numba.njit(nogil=True)
+@inner
 def _merged(low: Any, high: Any) -> Any:
     """Merge two sorted fours (Batcher's odd-even merge, Knuth, TAOCP 3, 5.3.4)."""
     a, b, c, d = low
@@ -73,7 +72,7 @@ def _merged(low: Any, high: Any) -> Any:
     return a, b, c, d, e, f, g, h
 
 
-@numba.njit(nogil=True)
+@inner
 def _mode_of_four(a: Any, b: Any, c: Any, d: Any) -> Any:
     """Return the first of the longest runs: longer runs, and among equals earlier ones, have the later word."""
     v = c if c == d else a
@@ -81,7 +80,7 @@ def _mode_of_four(a: Any, b: Any, c: Any, d: Any) -> Any:
     return a if a == b else v
 
 
-@numba.njit(nogil=True)
+@inner
 def _mode_of_eight(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any) -> Any:
     """Do the same for eight; a run of five or more is the only one that long."""
     v = g if g == h else a
@@ -117,7 +116,7 @@ def ranks(src: Any, out: Any, rows: Any, given: Any) -> None:
     _ranks(source, target, carray(rows, (fz * fy * fx + 2) * SEGMENT), grid_of(given), rank, infinity)
 
 
-@numba.njit(nogil=True)
+@inner
 def _ranks(src: Any, out: Any, rows: Any, grid: Grid, rank: int, infinity: int) -> None:
     nz, ny, nx, fz, fy, fx, sz, sy, oz, oy = grid
     count = fz * fy * fx
@@ -141,7 +140,7 @@ def _ranks(src: Any, out: Any, rows: Any, grid: Grid, rank: int, infinity: int) 
             _from_keys(target, nans, src[base:], grid, infinity)
 
 
-@numba.njit(nogil=True)
+@inner
 def _take(row: Any, dx: int, values: Any) -> None:
     if row.shape[1] == 2 and dx == 0:  # constant indices, for LLVM to vectorise
         for x in range(len(values)):
@@ -154,7 +153,7 @@ def _take(row: Any, dx: int, values: Any) -> None:
             values[x] = row[x, dx]
 
 
-@numba.njit(nogil=True)
+@inner
 def _sort_rows(rows: Any, n: int, count: int) -> None:
     """Batcher's odd-even merge sort (Knuth, TAOCP 3, 5.2.2, algorithm M) of rows, each pair of pixels on its own."""
     p = 1
@@ -173,7 +172,7 @@ def _sort_rows(rows: Any, n: int, count: int) -> None:
         p *= 2
 
 
-@numba.njit(nogil=True)
+@inner
 def _longest_runs(rows: Any, n: int, count: int, target: Any) -> None:
     """Find the first of the longest runs of equal values in sorted rows; the lengths take the two rows after them."""
     run = rows[count * SEGMENT : count * SEGMENT + n]
@@ -194,7 +193,7 @@ def _longest_runs(rows: Any, n: int, count: int, target: Any) -> None:
             longest[x] = length if better else most
 
 
-@numba.njit(nogil=True)
+@inner
 def _to_keys(rows: Any, n: int, count: int, infinity: int) -> None:
     """Map the bits of floats to integers in their order: -0.0 as 0.0, every NaN as the greatest."""
     greatest = infinity | ((infinity & -infinity) - 1)
@@ -207,7 +206,7 @@ def _to_keys(rows: Any, n: int, count: int, infinity: int) -> None:
             values[x] = greatest if size > infinity else key
 
 
-@numba.njit(nogil=True)
+@inner
 def _from_keys(target: Any, nans: Any, src: Any, grid: Grid, infinity: int) -> None:
     """Map keys back to bits; a zero is the first of its window in C order, which may be negative."""
     _, fy, fx, sz, sy = grid[3:8]

@@ -12,7 +12,7 @@ import numpy as np
 
 from ziggurat._codes import BLOSC, RAW, ZSTD
 from ziggurat._jit_blosc import HEADER_BYTES, ONE_BLOCK_BYTES, block_bytes, decode_blocks, span
-from ziggurat._jit_calls import address_of, call, put_word, word
+from ziggurat._jit_calls import address_of, call, inner, put_word, word
 from ziggurat._jit_chunks import opened, read_at
 
 __all__ = ["PACKING", "SPLICING", "begin", "end", "pack", "splice", "stored"]
@@ -34,7 +34,7 @@ PACKING = [
 """What `pack` takes."""
 
 
-@numba.njit(nogil=True)
+@inner
 def stored(calls: Any, context: int, order: Any, rows: Any, room: Any, data: Any) -> Any:
     """Encode the pixels of a chunk, and put them where a file was, or none: all at once. Say whether that was done.
 
@@ -73,7 +73,7 @@ def stored(calls: Any, context: int, order: Any, rows: Any, room: Any, data: Any
     return n > 0 and _put(calls, np.array([[source, np.int64(n)]]), path, spare)
 
 
-@numba.njit(nogil=True)
+@inner
 def _may_be_fill(place: int, size: int, fill: int) -> Any:
     """Say whether bytes are eight given ones, again and again; a rest, which is shorter, is not looked at.
 
@@ -119,12 +119,14 @@ def splice(
     block = block_bytes(head, n, n, size) if is_read else 0
     if block == 0 or block != usual:
         return False
-    n_blocks, end = (size + block - 1) // block, n
-    differs = np.zeros(n_blocks, np.bool_)
-    for first, last in changed:
-        differs[first // block : (last + block - 1) // block] = True
+    n_blocks, end, n_changed = (size + block - 1) // block, n, 0
+    differs = np.zeros(n_blocks, np.int64)
+    for i in range(len(changed)):
+        for b in range(changed[i, 0] // block, (changed[i, 1] + block - 1) // block):
+            n_changed += 1 - differs[b]
+            differs[b] = 1
     # One is encoded twice. The last one, where it is shorter, is encoded otherwise when it is alone.
-    if 4 * (differs.sum() + 1) > 3 * n_blocks or (differs[-1] and size % block):
+    if 4 * (n_changed + 1) > 3 * n_blocks or (differs[n_blocks - 1] and size % block):
         return False
     parts = np.empty((1 + n_blocks, 2), np.int64)
     for b in range(n_blocks):
@@ -150,7 +152,7 @@ def splice(
     return at + block <= size and _put(calls, parts, path, spare)
 
 
-@numba.njit(nogil=True)
+@inner
 def _is_alike(calls: Any, reading: Any, data: Any, sizes: Any, b: int) -> Any:
     """Say whether a stored block, decoded and encoded again, comes out as it is; beyond the chunk, `data` is memory."""
     block, n, size = sizes
@@ -161,17 +163,20 @@ def _is_alike(calls: Any, reading: Any, data: Any, sizes: Any, b: int) -> Any:
     again = pixels + block
     if again + block + ROOM_BYTES > len(data):
         return False
-    data[copy:pixels] = data[start:stop]
+    call(calls[6], (head + copy, head + start, stop - start))
     if not decode_blocks(reading[1], head, (b, b + 1), head + copy, sizes, head + pixels):
         return False
     n_bytes = _encode_block(calls, head + pixels, block, data, again)
+    if n_bytes - ONE_BLOCK_BYTES != stop - start:
+        return False
     encoded = again + ONE_BLOCK_BYTES
-    return n_bytes - ONE_BLOCK_BYTES == stop - start and np.all(
-        data[encoded : encoded + stop - start] == data[start:stop]
-    )
+    n_same = 0
+    while n_same < stop - start and data[encoded + n_same] == data[start + n_same]:
+        n_same += 1
+    return n_same == stop - start
 
 
-@numba.njit(nogil=True)
+@inner
 def _encode_block(calls: Any, place: int, block: int, data: Any, end: int) -> Any:
     """Encode one block as a chunk of its own, at `end` of `data`; return its bytes, 0 or less for nothing done."""
     level, shuffle, pixel, name = calls[9], calls[10], calls[11], calls[12]
@@ -181,7 +186,7 @@ def _encode_block(calls: Any, place: int, block: int, data: Any, end: int) -> An
     return np.int32(call(calls[8], (level, shuffle, pixel, block, place, address_of(data) + end, most, name, block, 1)))
 
 
-@numba.njit(nogil=True)
+@inner
 def _put(calls: Any, parts: Any, path: int, spare: int) -> Any:
     """Write bytes (addresses and numbers), one after the other, to a file that takes the place of another."""
     file = np.int64(np.int32(call(calls[1], (spare, calls[7]))))
@@ -243,7 +248,7 @@ def pack(calls: Any, starts: Any, rows: Any, row_bytes: int, scratch: Any, data:
     return n_done == len(starts)
 
 
-@numba.njit(nogil=True)
+@inner
 def begin(calls: Any) -> Any:
     """Return what zstd encodes several chunks with, one after the other, to `end` it; 0 for what needs none.
 
@@ -257,14 +262,14 @@ def begin(calls: Any) -> Any:
     return context
 
 
-@numba.njit(nogil=True)
+@inner
 def end(calls: Any, context: int) -> None:
     """Give back what `begin` returned."""
     if context != 0:
         call(calls[11], (context,))
 
 
-@numba.njit(nogil=True)
+@inner
 def _encode(calls: Any, context: int, place: int, size: int, data: Any, at: int) -> Any:
     """Encode `size` bytes into `data` from `at` on, and return how many they are then; the same as numcodecs does."""
     codec, room, left = calls[0], address_of(data) + at, len(data) - at

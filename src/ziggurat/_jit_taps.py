@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ziggurat._jit import jitted
+from ziggurat._jit_calls import inner
 from ziggurat._taps import Taps
 
 __all__ = ["sums"]
@@ -64,7 +65,7 @@ def _add_taps(src: Any, out: Any, iz: Any, iy: Any, ix: Any, wz: Any, wy: Any, w
                             _add_row(row, out[z, y], ix[kx], wz[kz, z], wy[ky, y], wx[kx], each)
 
 
-@numba.njit(nogil=True)
+@inner
 def _add_row(row: Any, acc: Any, index: Any, wz: Any, wy: Any, wx: Any, each: bool) -> None:
     # A tap of weight 0 is not read: its NaN or infinity must not count. Adding 0 changes no sum from 0.
     if each:
