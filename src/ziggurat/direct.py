@@ -244,8 +244,8 @@ class Direct:
         return f"{self.local[0]}/{self.key(index)}"
 
     def empty(self, box: Box) -> NDArray[Any]:
-        """Return the pixels of a box that is not stored: one, seen in many places."""
-        return np.broadcast_to(np.asarray(self.fill, self.array.dtype), shape_of(box))
+        """Return the pixels of a box that is not stored: one, seen in many places; swapping its bytes would copy it."""
+        return np.broadcast_to(np.asarray(self.fill, self.array.dtype.newbyteorder("=")), shape_of(box))
 
     def write(self, box: Box, pixels: NDArray[Any], changed: Sequence[Box] = ()) -> None:
         """Set the whole write units of `box`; those that hold only fill are deleted.

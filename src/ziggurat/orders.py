@@ -152,5 +152,5 @@ class Alike:
         return first, len(rows), row_bytes
 
     def rows(self) -> NDArray[np.int64]:
-        """Return where rows begin, all of them."""
-        return np.concatenate([rows for _, rows, _ in list(self._rows.values())])
+        """Return where rows begin, all of them: none while only reads were ordered."""
+        return np.concatenate([np.empty(0, np.int64), *(rows for _, rows, _ in list(self._rows.values()))])

@@ -194,8 +194,9 @@ class FileWriter:
         self.codec = codec
         self.encoding = encoding
         self.fill = _word(fill, codec.dtype)
-        # Compiled code sees fill by its bits, which NaN may have several of, and eight bytes at a time.
-        self.tells_fill = bool(fill == fill) and codec.n_bytes > 7 and codec.dtype.itemsize < 16
+        # Compiled code sees fill by its bits, eight bytes at a time. NaN may have several of them, and so may zero in
+        # complex numbers, which zarr compares by value.
+        self.tells_fill = bool(fill == fill) and codec.n_bytes > 7 and codec.dtype.kind != "c"
         self._reading = calls_of(codec)
         self._folders: set[str] = set()
         self._rooms = shared_rooms("encoded")
