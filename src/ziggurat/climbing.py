@@ -13,8 +13,9 @@ from typing import Any, override
 import numpy as np
 from numpy.typing import NDArray
 
+from ziggurat import _hot
 from ziggurat._codes import DONE, LEFT, MISSING, READ, REDUCE, STORE
-from ziggurat._hot import IS_OFF, Performance, address
+from ziggurat._hot import Performance, address
 from ziggurat.blocks import Block
 from ziggurat.boxes import Box, corner, intersect, is_empty, n_pixels, shape_of, slices
 from ziggurat.cascade import Record, Sink, Walk, Work, reading
@@ -80,7 +81,7 @@ class _Climb(Walk):
     def _begins(self, boxes: dict[int, Box]) -> bool:
         """Say whether numba is worth its loading, and the first source chunk may be stored."""
         step = self.work.steps[self.stage.first - 1]
-        if IS_OFF or not is_loaded(step.method, self.source.codec.dtype):
+        if _hot.IS_OFF or not is_loaded(step.method, self.source.codec.dtype):
             return False
         first = corner(boxes[self.stage.first - 1])
         return not is_missing(self.source.path(tuple(i // c for i, c in zip(first, self.source.chunk, strict=True))))
