@@ -1,7 +1,7 @@
 """Where a full rebuild spends its time: `python -m benchmarks.breakdown`.
 
 One thread, so that nothing waits for anything, blosc and zstd, `linear`; seconds, of which Python's profiler takes a
-few per cent itself. "fetching" is the compiled loop that reads, decodes and reduces chunks of level 0, "reducing" what
+few per cent itself. "fetching" is compiled code that reads, decodes and reduces chunks of level 0, "reducing" what
 is reduced of blocks in memory, "storing" encoding and writing, "Python" all that is left: ours, zarr's and dask's.
 "floor" is reading and decoding the same objects, "floor, storing" encoding and writing the levels that were built, both
 with numcodecs and nothing in between: what "fetching" takes beyond it are the kernels, and caches that were used for
@@ -15,26 +15,29 @@ import pstats
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from benchmarks.images import CODECS, GEOMETRIES, Geometry, clear_levels, make_image, warm_page_cache
 from benchmarks.processes import answer, in_fresh_process
 from benchmarks.record import Record, parser_of
+from ziggurat._codes import READ, REDUCE, STORE
 
-# Functions by where they are defined, and what they do. What is called from them and not named here is Python.
+# Functions by where they are defined, and what they do. What is called from them and not named here is Python; what
+# compiled code spends on its orders it says itself.
 PARTS = {
-    ("_hot.py", "reduce_stored"): "fetching_s",
     ("~", "<method 'readinto' of '_io.FileIO' objects>"): "fetching_s",
-    ("_hot.py", "reduce"): "reducing_s",
-    ("storing.py", "put"): "storing_s",
     ("storing.py", "_splice"): "storing_s",
     ("storing.py", "_pack"): "storing_s",
     ("codecs.py", "encode"): "storing_s",
     ("~", "<method 'write' of '_io.BufferedWriter' objects>"): "storing_s",
     ("~", "<built-in method posix.replace>"): "storing_s",
 }
+
+ORDERS = {READ: "fetching_s", REDUCE: "reducing_s", STORE: "storing_s"}
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -75,17 +78,36 @@ def _spent(image: Path) -> dict[str, float]:
 
     clear_levels(image)
     profile = cProfile.Profile()
-    with dask.config.set(scheduler="sync"):
+    spent: dict[int, list[int]] = defaultdict(list)
+    with dask.config.set(scheduler="sync"), _told(spent):
         started = time.perf_counter()
         profile.runcall(zg.consolidate, image, method="linear", mode="dask")
         total = time.perf_counter() - started
-    parts = dict.fromkeys(PARTS.values(), 0.0)
+    parts = {name: sum(spent[kind]) / 1e9 for kind, name in ORDERS.items()}
     stats: dict[Any, Any] = pstats.Stats(profile).stats  # type: ignore[attr-defined]
     for (file, _, function), (_, _, own, *_) in stats.items():
         part = PARTS.get((Path(file).name, function))
         if part:
             parts[part] += own
     return {"total_s": total, **parts, "python_s": total - sum(parts.values()), **_floor(image)}
+
+
+@contextmanager
+def _told(spent: dict[int, list[int]]) -> Iterator[None]:
+    """Gather the nanoseconds that compiled code spends on each kind of order."""
+    from ziggurat._hot import Performance
+
+    go_on = Performance.go_on
+
+    def told(work: Performance, first: int = 0) -> int:
+        reached = go_on(work, first)
+        for kind, nanoseconds in zip(work.orders[first:reached, 0], work.spent[first:reached], strict=True):
+            spent[int(kind)].append(int(nanoseconds))
+        return reached
+
+    Performance.go_on = told
+    yield
+    Performance.go_on = go_on
 
 
 def _floor(image: Path) -> dict[str, float]:

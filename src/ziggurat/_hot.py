@@ -110,7 +110,7 @@ class Performance:
     found : array of uint8
         What became of each order.
     spent : array of int64
-        Nanoseconds that chunks took to be stored.
+        Nanoseconds that each order took.
     """
 
     def __init__(

@@ -69,13 +69,13 @@ def perform(
     found : array
         What became of each order, set here: `LEFT`, `DONE` or `MISSING`.
     spent : array
-        Nanoseconds that each `STORE` took, set here.
+        Nanoseconds that each order took, set here.
     """
     is_left, used = False, np.int64(-1)
     context: Any = np.int64(0)
     i = first
     while i < len(orders):
-        kind = orders[i, 0]
+        kind, begun = orders[i, 0], _now(clock, scratch)
         if kind == READ:
             state = fetched(reading, orders[i, 3], orders[i, 4], data, room, orders[i, 5], orders[i, 6])
             if state == DONE and orders[i, 1] >= 0:
@@ -88,7 +88,6 @@ def perform(
             _reduce(loops, orders[i, 1], orders[i, 3], orders[i, 2], scratch)
             found[i] = DONE
         elif kind == STORE:
-            begun = _now(clock, scratch)
             if orders[i, 1] != used:
                 if used >= 0:
                     end(encodings[used], context)
@@ -97,10 +96,10 @@ def perform(
             its_rows = rows[orders[i, 5] : orders[i, 5] + orders[i, 6]]
             if not stored(encodings[used], context, orders[i], its_rows, room, encoded):
                 break
-            spent[i] = _now(clock, scratch) - begun
             found[i] = DONE
         else:
             break
+        spent[i] = _now(clock, scratch) - begun
         i += 1
     if used >= 0:
         end(encodings[used], context)
