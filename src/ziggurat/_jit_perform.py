@@ -2,6 +2,8 @@
 
 Between two chunks Python takes longer than many a codec, and its threads wait for each other. Here chunks are read,
 decoded, reduced, encoded and stored in one call without the GIL, each while it is in the cache.
+
+numba's cache does not see changes of the files that this one imports: `make clean` after them.
 """
 
 from typing import Any
