@@ -75,14 +75,21 @@ def stored(calls: Any, context: int, order: Any, rows: Any, room: Any, data: Any
 
 @inner
 def _may_be_fill(place: int, size: int, fill: int) -> Any:
-    """Say whether bytes are eight given ones, again and again; a rest, which is shorter, is not looked at.
+    """Say whether bytes are eight given ones, again and again.
 
     Fewer are not: who has chunks as small as that looks at them.
     """
     for at in range(0, size - 7, 8):
         if word(place + at) != fill & LOW or word(place + at + 4) != (fill >> 32) & LOW:
             return False
-    return size > 7
+    rest = size - size % 8
+    if size % 8 > 3 and word(place + rest) != fill & LOW:
+        return False
+    turn = 8 * ((size - 4) % 8)  # where in the eight the last four begin
+    last = (fill >> turn) & LOW
+    if turn > 32:
+        last = (last & (LOW >> (turn - 32))) | ((fill << (64 - turn)) & LOW)
+    return size > 7 and word(place + size - 4) == last
 
 
 def splice(
