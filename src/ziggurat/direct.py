@@ -91,9 +91,9 @@ class Direct:
         """Read and decode a whole chunk in one compiled call; say whether that was done."""
         if compiled("perform") is None or self.calls is None or self.local is None:
             return False
-        (root, requests), data = self.local, self.encoded_rooms.take(self.encoded_bytes)
+        requests, data = self.local[1], self.encoded_rooms.take(self.encoded_bytes)
         index = tuple(start // c for (start, _), c in zip(box, self.chunk, strict=True))
-        stored = Encoded.files(self.codec, self.calls, [box], [f"{root}/{self.key(index)}"], data, room)
+        stored = Encoded.files(self.codec, self.calls, [box], [self.path(index)], data, room)
         order = (_codes.READ, -1, 0, *stored.spans[0], 0, len(room), 0, 0)
         work = Performance(np.array([order]), reading=stored.calls, data=data, room=room)
         work.go_on()

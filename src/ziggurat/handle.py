@@ -56,7 +56,7 @@ class Handle:
         # zarrs takes no wrapped stores, and its reads are not counted.
         self._source = self._made(pipeline, array.store) if is_zarrs else self._writer
         # A pipeline that was asked for is used.
-        self._direct = Direct.of(self._writer) if self.settings.codec_pipeline is None else None
+        self.direct = Direct.of(self._writer) if self.settings.codec_pipeline is None else None
         self.level = level_of(array)
         self._padded_shape = _padded_shape(array)
         overhangs = self._padded_shape not in (None, array.shape)
@@ -90,23 +90,23 @@ class Handle:
 
     def read(self, box: Box, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """Return the pixels of `box`, in native byte order; `out` is memory that may be used for it."""
-        if self._direct is None:
+        if self.direct is None:
             return self._read(box, out)
         if out is None:
             out = np.empty(shape_of(box), self.dtype)
-        self._direct.read(box, out)
+        self.direct.read(box, out)
         return out
 
     def read_many(self, boxes: Sequence[Box]) -> list[NDArray[Any]]:
         """Return the pixels of each of the `boxes`; what several need of one shard is one partial read."""
         if len(boxes) < 2 or not self.level.is_sharded:
             return [self.read(box) for box in boxes]
-        if self._direct is None:
+        if self.direct is None:
             return self._read_points(boxes)
         cells = cells_by_unit(self.level, boxes)
         wanted = {cell: members for found in cells.values() for cell, members in found.items()}
         pixels = [np.empty(shape_of(box), self.dtype) for box in boxes]
-        for cell, chunk, found in self._direct.gather(cells):
+        for cell, chunk, found in self.direct.gather(cells):
             for i in wanted[cell]:
                 part = intersect(chunk, boxes[i])
                 pixels[i][slices(part, corner(boxes[i]))] = found[slices(part, corner(chunk))]
@@ -127,22 +127,17 @@ class Handle:
         """Return nothing: the memory that chunks are decoded into is used again."""
 
     @property
-    def direct(self) -> Direct | None:
-        """The way around zarr's event loop, where there is one."""
-        return self._direct
-
-    @property
     def gives_chunks(self) -> bool:
         """Whether `chunks` works: chunks can be decoded in this thread, one by one."""
-        return self._direct is not None
+        return self.direct is not None
 
     def chunks(self, box: Box, take: Take | None = None) -> Iterator[tuple[Box, NDArray[Any]]]:
         """Yield the pixels of `box` chunk by chunk, in native byte order, as they were decoded.
 
         Those that `take` takes as they are stored do not come.
         """
-        assert self._direct is not None
-        for part, pixels in self._direct.chunks(box, take=take):
+        assert self.direct is not None
+        for part, pixels in self.direct.chunks(box, take=take):
             yield part, pixels.astype(self.dtype, copy=False)
 
     def _read(self, box: Box, out: NDArray[Any] | None) -> NDArray[Any]:
@@ -166,8 +161,8 @@ class Handle:
         What is there is not read, but where `changed` boxes are given: pixels beyond them are those that are stored.
         """
         assert is_whole(box, self.level), f"{box} is not whole write units of {self.level.name}"
-        if self._direct is not None:
-            self._direct.write(box, pixels, changed)
+        if self.direct is not None:
+            self.direct.write(box, pixels, changed)
             return
         # zarr does not swap the bytes of version 2 chunks that are written whole.
         pixels = pixels.astype(self.array.dtype, copy=False)
